@@ -1,0 +1,2 @@
+.PHONY: demo test check bench clean
+.DEFAULT_GOAL := test

@@ -1,0 +1,5 @@
+"""`python -m polyphrase`."""
+
+from .cli.main import main
+
+main()

@@ -1,0 +1,29 @@
+"""The command `polyphrase`: words and flags only; what they do is imported when they run."""
+
+import sys
+
+import typer
+
+from ..errors import PolyphraseError
+
+app = typer.Typer(
+    name="polyphrase",
+    help="Many different and good versions of a sentence.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    """Run the command line; what a user can mend is one sentence on standard error and exit code 2."""
+    try:
+        app()
+    except PolyphraseError as error:
+        print(f"polyphrase: {error}", file=sys.stderr)  # noqa: T201 - the command line's own voice
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
