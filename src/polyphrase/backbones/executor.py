@@ -1,0 +1,40 @@
+"""The seam between a decoder and the search: one step at a time, over rows of a memory."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Executor(Protocol):
+    """A decoder that runs over a memory, one word a step, for as many rows as the search asks.
+
+    The first step has one row for each row of the memory; each later step names, for each of its
+    rows, the row of the step before that it continues. So beams branch, are reordered and end by
+    `parents` alone, and no search knows how a decoder keeps its past.
+    """
+
+    def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
+        """Read one token per row.
+
+        Args:
+            tokens: the tokens to read, `[R]`.
+            parents: the row of the previous step that each row continues, `[R]`;
+                `None` at the first step, where row i reads memory row i.
+
+        Returns:
+            What `logits` needs of each row, `[R, F]`.
+        """
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Unnormalised log-probabilities of the next word, float32, `[R, V]`.
+
+        A search may ask for some rows at a time, so that the whole table is never in memory.
+        """
+
+
+class Seq2Seq(Protocol):
+    """What search needs to know of a system beside its executor."""
+
+    start_token: int
+    end_token: int
+    pad_token: int
