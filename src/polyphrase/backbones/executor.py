@@ -1,5 +1,6 @@
 """The seam between a decoder and the search: one step at a time, over rows of a memory."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -32,9 +33,19 @@ class Executor(Protocol):
         """
 
 
-class Seq2Seq(Protocol):
-    """What search needs to know of a system beside its executor."""
 
-    start_token: int
-    end_token: int
-    pad_token: int
+@dataclass(frozen=True)
+class Rules:
+    """What a system never says, whatever the search.
+
+    Attributes:
+        end: the token that ends a hypothesis.
+        first: the token that every hypothesis starts with, when the family has one (mBART).
+        last: the token at `max_length`, when the family forces one (BART).
+        forbidden: tokens that are never chosen (Marian's padding).
+    """
+
+    end: int
+    first: int | None = None
+    last: int | None = None
+    forbidden: tuple[int, ...] = ()

@@ -9,10 +9,8 @@ from transformers import AutoModelForSeq2SeqLM, PretrainedConfig, PreTrainedMode
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..data.codec import IGNORED
 from .memory import Memory
-
-IGNORED = -100
-"""The label of a position that is padding: it has no loss."""
 
 
 class HuggingFaceBackbone(nn.Module):

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..backbones.executor import Executor
+from ..backbones.executor import Executor, Rules
 from ..backbones.memory import Memory
 from ..errors import BadInput
 from ..latent.latent import Beliefs
@@ -15,7 +15,6 @@ from .hypotheses import Hypotheses
 from .randomness import latent_noise, word_uniforms
 from .search import run_search
 from .settings import Search
-from .words import Rules
 
 
 class System(Protocol):

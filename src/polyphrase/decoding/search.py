@@ -5,10 +5,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..backbones.executor import Executor
+from ..backbones.executor import Executor, Rules
 from .hypotheses import Hypotheses
 from .settings import Search
-from .words import NextWords, Rules
+from .words import NextWords
 
 _NEVER = -1e9  # a score below any hypothesis, finite so that sums of it stay numbers
 

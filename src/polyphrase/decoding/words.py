@@ -2,32 +2,14 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..backbones.executor import Executor
+from ..backbones.executor import Executor, Rules
 
 _ROWS = 160  # rows of logits held at a time: few enough to stay in cache, enough to fill products
 _BLOCK = 128  # words in a block of `_top`
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a system never says, whatever the search.
-
-    Attributes:
-        end: the token that ends a hypothesis.
-        first: the token that every hypothesis starts with, when the family has one (mBART).
-        last: the token at `max_length`, when the family forces one (BART).
-        forbidden: tokens that are never chosen (Marian's padding).
-    """
-
-    end: int
-    first: int | None = None
-    last: int | None = None
-    forbidden: tuple[int, ...] = ()
 
 
 class NextWords:

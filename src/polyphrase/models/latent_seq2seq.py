@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, ModelOutput, Seq2SeqLMOutput
 
-from ..backbones.executor import Executor
 from ..backbones.backbone import load_seq2seq
-from ..backbones.huggingface import IGNORED, HuggingFaceBackbone
+from ..backbones.executor import Executor, Rules
+from ..backbones.huggingface import HuggingFaceBackbone
+from ..data.codec import IGNORED
 from ..backbones.memory import Memory
 from ..latent.config import LatentConfig
 from ..latent.latent import Beliefs, Latent
+from ..errors import BadInput
 from ..settings import from_mapping, to_mapping
 from .adapters import LoraSettings, add_adapters
 from .config import PolyphraseConfig
@@ -159,6 +161,41 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
         tokens = (labels != IGNORED).sum()
         loss = (nll.sum() + kl.sum()) / tokens
         return ElboOutput(loss=loss, nll=nll, kl=kl, tokens=tokens, beliefs=beliefs)
+
+    # -- words -------------------------------------------------------------------------------
+
+    @property
+    def start_token(self) -> int:
+        """The token that the decoder reads first."""
+        return self._token("decoder_start_token_id", "bos_token_id")
+
+    @property
+    def pad_token(self) -> int:
+        """The token after the end of an output."""
+        return self._token("pad_token_id", "eos_token_id")
+
+    @property
+    def rules(self) -> Rules:
+        """What this family never or always says."""
+        settings = self.generation_config
+        banned = [words[0] for words in settings.bad_words_ids or () if len(words) == 1]
+        return Rules(
+            end=self._token("eos_token_id"),
+            first=settings.forced_bos_token_id,
+            last=settings.forced_eos_token_id,
+            forbidden=tuple({*banned, *(settings.suppress_tokens or ())}),
+        )
+
+    def _token(self, *names: str) -> int:
+        config = self.backbone.config
+        for name in names:
+            for source in (self.generation_config, config, getattr(config, "decoder", None)):
+                value = getattr(source, name, None)
+                if isinstance(value, list):
+                    value = value[0]
+                if value is not None:
+                    return int(value)
+        raise BadInput(f"the model's configuration has no {names[0]}: set it and save the model")
 
     # -- what Hugging Face's tools call --------------------------------------------------------
 
