@@ -40,6 +40,6 @@ def __getattr__(name: str) -> Any:
 def _register(_: Any) -> None:
     # `AutoModelForSeq2SeqLM.from_pretrained` finds our models as soon as it exists, and importing
     # this package alone imports neither torch nor transformers.
-    from .models.auto import register
+    from .models.auto import register_all
 
-    register()
+    register_all()

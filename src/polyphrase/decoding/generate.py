@@ -79,8 +79,8 @@ def generate(
     if beliefs is not None and drawn:
         size = beliefs.mean.shape[-1]
         noise = latent_noise(seed, names, samples, memory.mask, size)
-        z = beliefs.sample(noise.to(memory.states.device), spread)  # [B, S, N, D]
-        memory = system.fuse(memory.repeat(len(samples)), z.flatten(0, 1))
+        z = beliefs.sample(noise.to(memory.states.device), spread)  # [S, B, N, D]
+        memory = system.fuse(memory.repeat(len(samples)), z.transpose(0, 1).flatten(0, 1))
     elif beliefs is not None:
         memory = system.fuse(memory, beliefs.mean)
     if search.stochastic and not drawn:

@@ -22,7 +22,7 @@ def stream(seed: int, source: str, sample: int, purpose: str) -> torch.Generator
 def latent_noise(
     seed: int, sources: Sequence[str], samples: Sequence[int], mask: Tensor, size: int
 ) -> Tensor:
-    """Standard normal noise for z, `[B, S, N, D]`, zero at padding.
+    """Standard normal noise for z, `[S, B, N, D]`, zero at padding.
 
     Args:
         seed: the user's seed.
@@ -32,12 +32,12 @@ def latent_noise(
         size: D.
     """
     mask = mask.cpu()
-    noise = torch.zeros(len(sources), len(samples), mask.shape[1], size)
+    noise = torch.zeros(len(samples), len(sources), mask.shape[1], size)
     for row, source in enumerate(sources):
         real = mask[row].nonzero()[:, 0]
         for column, sample in enumerate(samples):
             generator = stream(seed, source, sample, "z")
-            noise[row, column, real] = torch.randn(len(real), size, generator=generator)
+            noise[column, row, real] = torch.randn(len(real), size, generator=generator)
     return noise
 
 

@@ -186,8 +186,12 @@ class Beams:
     def choose(self, words: NextWords, position: int) -> tuple[Tensor, Tensor]:
         """Extend every open beam by one word: see `Chooser.choose`."""
         sources, groups, width = self._running.shape
-        rows = torch.arange(sources * groups * width, device=self._live.device)
-        rows = rows.view(sources, groups, width)
+        if position == 0:  # the groups share the one row of their source
+            rows = torch.arange(sources, device=self._live.device)[:, None, None]
+            rows = rows.expand(sources, groups, 1)
+        else:
+            rows = torch.arange(sources * groups * width, device=self._live.device)
+            rows = rows.view(sources, groups, width)
         kept = []
         said: Tensor | None = None  # what earlier groups chose at this step
         for group in range(groups):

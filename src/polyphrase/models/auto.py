@@ -1,12 +1,21 @@
 """Makes the `Auto` classes of transformers know the systems of this library."""
 
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from importlib import import_module
 
-from .config import PolyphraseConfig
-from .latent_seq2seq import LatentSeq2Seq
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
+
+SYSTEMS = ("latent_seq2seq",)
+"""The modules of this package that hold a system; each calls `register` at its end."""
 
 
-def register() -> None:
-    """Register every saved system by the `model_type` of its `config.json`."""
-    AutoConfig.register(PolyphraseConfig.model_type, PolyphraseConfig, exist_ok=True)
-    AutoModelForSeq2SeqLM.register(PolyphraseConfig, LatentSeq2Seq, exist_ok=True)
+def register(config: type[PretrainedConfig], model: type[PreTrainedModel]) -> None:
+    """Let `AutoModelForSeq2SeqLM.from_pretrained` find a system by its `model_type`."""
+    AutoConfig.register(config.model_type, config, exist_ok=True)
+    modeling_auto.AutoModelForSeq2SeqLM.register(config, model, exist_ok=True)
+
+
+def register_all() -> None:
+    """Import every system. One that is being imported now registers itself when it is done."""
+    for system in SYSTEMS:
+        import_module(f"{__package__}.{system}")

@@ -19,6 +19,7 @@ from ..latent.latent import Beliefs, Latent
 from ..errors import BadInput
 from ..settings import from_mapping, to_mapping
 from .adapters import LoraSettings, add_adapters
+from .auto import register
 from .config import PolyphraseConfig
 from .injection import Injection
 from .saving import SavedFolder
@@ -265,3 +266,6 @@ class MeanEncoder:
         return BaseModelOutput(last_hidden_state=memory.states)
 
     __call__ = forward
+
+
+register(PolyphraseConfig, LatentSeq2Seq)
