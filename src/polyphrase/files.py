@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: atomic writes, and messages for what the disk refuses."""
+"""Files that are whole or not there: atomic writes, and words for what the disk refuses."""
 
 import contextlib
 import errno
@@ -45,7 +45,9 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise BadInput(f"no space left on the disk that holds {path}: free some and run again") from error
+            raise BadInput(
+                f"no space left on the disk that holds {path}: free some and run again"
+            ) from error
         if error.errno is None:
             raise
         raise BadInput(f"{path}: {error.strerror}") from error

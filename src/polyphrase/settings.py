@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: to and from plain mappings and YAML, unknown keys refused by name."""
+"""Settings as frozen dataclasses: to and from mappings and YAML, unknown keys refused by name."""
 
 import dataclasses
 import difflib
@@ -33,13 +33,25 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], where: str = "setting
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
             raise BadInput(f"{where}: unknown key {key!r}; {hint}")
-    converted = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in values.items()}
+    converted = {
+        key: _convert(hints[key], value, f"{where}.{key}") for key, value in values.items()
+    }
     return kind(**converted)
 
 
 def to_mapping(settings: Any) -> dict[str, Any]:
     """The plain mapping that `from_mapping` turns back into the same settings."""
     return dataclasses.asdict(settings)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, mappings merged key by key."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(old, value) if both else value
+    return merged
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -106,4 +118,6 @@ def _name(option: Any) -> str:
     if typing.get_origin(option) is typing.Literal:
         return "one of " + ", ".join(repr(value) for value in typing.get_args(option))
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    return names.get(option, "null" if option is type(None) else getattr(option, "__name__", str(option)))
+    return names.get(
+        option, "null" if option is type(None) else getattr(option, "__name__", str(option))
+    )
