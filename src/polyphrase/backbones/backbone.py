@@ -32,14 +32,14 @@ def resolve(name: str) -> str:
     if name == STARTER:
         return str(starter_folder())
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():  # Path("") is the current folder
         if not (path / "config.json").is_file():
             raise BadInput(f"{name} is not a model folder: it has no config.json")
         return str(path.resolve())
     if path.exists():
         raise BadInput(f"{name} is a file: give the folder that the model was saved to")
     if not _HUB_ID.fullmatch(name):
-        raise BadInput(f"{name}: no such folder; give a model folder, a hub id or {STARTER!r}")
+        raise BadInput(f"{name!r}: no such folder; give a model folder, a hub id or {STARTER!r}")
     return name
 
 
