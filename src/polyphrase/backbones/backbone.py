@@ -31,8 +31,10 @@ def resolve(name: str) -> str:
     """
     if name == STARTER:
         return str(starter_folder())
+    if not name.strip():  # as a path it would be the current folder
+        raise BadInput(f"the name of a model is empty; give a folder, a hub id or {STARTER!r}")
     path = Path(name).expanduser()
-    if name and path.is_dir():  # Path("") is the current folder
+    if path.is_dir():
         if not (path / "config.json").is_file():
             raise BadInput(f"{name} is not a model folder: it has no config.json")
         return str(path.resolve())

@@ -140,12 +140,20 @@ def test_a_harmed_folder_is_one_sentence(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["./not/here", "/not/here", "a/b/c", "no such model", "", "~/x/y"])
+@pytest.mark.parametrize("name", ["./not/here", "/not/here", "a/b/c", "no such model", "~/x/y"])
 def test_a_path_where_nothing_lies(name: str) -> None:
     with pytest.raises(
         BadInput, match="no such folder; give a model folder, a hub id or 'starter'"
     ):
         resolve(name)
+
+
+def test_an_empty_name_is_not_the_current_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(BadInput, match="the name of a model is empty; give a folder, a hub id"):
+        resolve("")
 
 
 def test_a_file_is_no_folder(folder: Path) -> None:
