@@ -55,6 +55,16 @@ def to_mapping(settings: Any) -> dict[str, Any]:
     }
 
 
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, mappings merged key by key."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(old, value) if both else value
+    return merged
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read one mapping from a YAML file."""
     path = Path(path)
