@@ -101,6 +101,11 @@ def read_lines(path: str | Path) -> Iterator[str]:
     return _lines(path)
 
 
+def is_plain_text(path: str | Path) -> bool:
+    """Whether a file has no columns: none of the known endings, no tab in its first line."""
+    return _kind(path) == "text" and "\t" not in next(_lines(path), "")
+
+
 def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
     """Write examples as JSONL, the one format that holds any text."""
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
