@@ -1,1 +1,6 @@
-"""."""
+"""p(z|x) and q(z|x): priors, posteriors and their divergence, in pure torch."""
+
+from .config import KernelConfig, LatentConfig
+from .latent import Beliefs, Latent
+
+__all__ = ["Beliefs", "KernelConfig", "Latent", "LatentConfig"]

@@ -1,0 +1,258 @@
+"""The one door from a checkpoint to text."""
+
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from .backbones.backbone import load_config, load_tokenizer, resolve
+from .data.codec import Codec, Sources, TokenizerCodec
+from .decoding.generate import generate
+from .decoding.settings import Search
+from .errors import BadInput
+from .models.adapters import merge_adapters
+from .models.config import PolyphraseConfig
+from .models.latent_seq2seq import LatentSeq2Seq
+
+PARAPHRASER = "paraphraser"
+"""The embedded model: the starter with a trained Gaussian-process latent."""
+
+_ROWS = 400  # hypotheses that run at once: enough to fill matrix products, few enough for cache
+_WINDOW = 16  # batches that are sorted by length together
+_PATIENCE = 5  # distinct rewrites are looked for among this many times as many samples
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One rewrite.
+
+    Attributes:
+        text: what it says.
+        sample: its number; with the seed and the source, it names the random numbers behind it.
+        log_probability: log p(y | z), in nats.
+        tokens: how many tokens it has, its end included.
+    """
+
+    text: str
+    sample: int
+    log_probability: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Rewrites:
+    """The rewrites of one source.
+
+    Attributes:
+        source: the text that was rewritten.
+        candidates: in the order of their sample numbers.
+        truncated: true when the model read only the beginning of the source.
+    """
+
+    source: str
+    candidates: list[Candidate]
+    truncated: bool = False
+
+
+class Rewriter:
+    """A model with its vocabulary: texts in, rewrites out.
+
+    Args:
+        model: what generates.
+        codec: its vocabulary.
+        name: what it was loaded as, for reports.
+    """
+
+    def __init__(self, model: LatentSeq2Seq, codec: Codec, name: str) -> None:
+        self.model = model.eval()
+        self.codec = codec
+        self.name = name
+
+    @property
+    def spread(self) -> float:
+        """The spread that the model was saved with, 1 if none; 0 without a latent."""
+        if self.model.latent is None:
+            return 0.0
+        return float(getattr(self.model.generation_config, "spread", None) or 1.0)
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        n: int = 10,
+        spread: float | None = None,
+        seed: int = 0,
+        search: Search | None = None,
+        distinct: bool = False,
+        strict: bool = False,
+    ) -> list[list[str]]:
+        """Rewrite each text `n` times: see `rewrite`."""
+        rewritten = self.rewrite(texts, n, spread, seed, search, distinct, strict)
+        return [[candidate.text for candidate in item.candidates] for item in rewritten]
+
+    def rewrite(
+        self,
+        texts: Iterable[str],
+        n: int = 10,
+        spread: float | None = None,
+        seed: int = 0,
+        search: Search | None = None,
+        distinct: bool = False,
+        strict: bool = False,
+    ) -> Iterator[Rewrites]:
+        """Rewrite texts as they come, in their order.
+
+        Sample k of a text depends on the model, the text, the seed and k alone: not on the other
+        texts, nor on how many samples are asked for.
+
+        Args:
+            texts: what to rewrite; read as far as needed.
+            n: how many rewrites of each.
+            spread: multiplies the posterior's covariance; 0 is the posterior mean. The model's own
+                by default.
+            seed: names the random numbers.
+            search: how words are chosen; beam search with 10 beams by default.
+            distinct: give the first `n` samples that differ from the source and from each other by
+                more than case, spacing and punctuation, looking at 5 n samples at most; there may
+                be fewer.
+            strict: refuse a text that is longer than the model reads, instead of cutting it.
+        """
+        if n < 1:
+            raise BadInput(f"n is {n}: ask for 1 rewrite or more")
+        spread = self.spread if spread is None else spread
+        if not 0 <= spread < float("inf"):
+            raise BadInput(f"spread is {spread}: give 0 (the posterior mean) or more")
+        if spread and self.model.latent is None:
+            raise BadInput(
+                f"{self.name} has no latent to spread: leave the spread out or train one"
+            )
+        search = search or Search(beams=max(10, n) if not spread else 10)
+        return self._rewrite(iter(texts), n, spread, seed, search, distinct, strict)
+
+    def _rewrite(
+        self,
+        texts: Iterator[str],
+        n: int,
+        spread: float,
+        seed: int,
+        search: Search,
+        distinct: bool,
+        strict: bool,
+    ) -> Iterator[Rewrites]:
+        batch = max(1, _ROWS // (n * search.width))
+        while window := list(islice(texts, batch * _WINDOW)):
+            order = sorted(range(len(window)), key=lambda row: self.codec.length(window[row]))
+            done: dict[int, Rewrites] = {}
+            for start in range(0, len(order), batch):
+                rows = order[start : start + batch]
+                group = self._group([window[row] for row in rows], n, spread, seed, search, strict)
+                done.update(zip(rows, group, strict=True))
+            for row in range(len(window)):
+                yield self._distinct(done[row], n, spread, seed, search) if distinct else done[row]
+
+    def _group(
+        self,
+        texts: list[str],
+        n: int,
+        spread: float,
+        seed: int,
+        search: Search,
+        strict: bool = False,
+        first: int = 0,
+    ) -> list[Rewrites]:
+        """Samples `first` to `first + n - 1` of texts that run together."""
+        sources = self.codec.encode(texts)
+        self._look(texts, sources, strict)
+        device = next(self.model.parameters()).device
+        tensors = {name: tensor.to(device) for name, tensor in sources.tensors.items()}
+        independent = spread > 0 or search.stochastic
+        step = max(1, _ROWS // search.width) if independent else n
+        candidates: list[list[Candidate]] = [[] for _ in texts]
+        for start in range(first, first + n, step):
+            samples = range(start, min(start + step, first + n))
+            outputs = generate(self.model, tensors, texts, samples, spread, seed, search)
+            for row, found in enumerate(outputs):
+                candidates[row] += [
+                    Candidate(
+                        self.codec.decode(output.tokens, sources, row),
+                        output.sample,
+                        output.log_probability,
+                        len(output.tokens),
+                    )
+                    for output in found
+                ]
+        return [
+            Rewrites(text, found, cut)
+            for text, found, cut in zip(texts, candidates, sources.truncated, strict=True)
+        ]
+
+    def _look(self, texts: list[str], sources: Sources, strict: bool) -> None:
+        for text, cut in zip(texts, sources.truncated, strict=True):
+            if cut and strict:
+                raise BadInput(
+                    f"a text is longer than the {self.codec.max_length} tokens that {self.name} "
+                    f"reads: shorten it or leave strict out to cut it ({text[:60]!r} ...)"
+                )
+            if not text.strip():
+                raise BadInput("a text is empty: there is nothing to rewrite")
+        if any(sources.truncated):
+            warnings.warn(
+                f"{sum(sources.truncated)} text(s) longer than the {self.codec.max_length} tokens "
+                f"that {self.name} reads were cut",
+                stacklevel=2,
+            )
+
+    def _distinct(
+        self, first: Rewrites, n: int, spread: float, seed: int, search: Search
+    ) -> Rewrites:
+        """Keep what differs, and draw more samples while too few do."""
+        seen = {essence(first.source)}
+        kept: list[Candidate] = []
+        candidates = first.candidates
+        for start in range(n, n * _PATIENCE + 1, n):
+            for candidate in candidates:
+                if essence(candidate.text) not in seen:
+                    seen.add(essence(candidate.text))
+                    kept.append(candidate)
+            exhausted = not (spread or search.stochastic) or start == n * _PATIENCE
+            if len(kept) >= n or exhausted:
+                break
+            more = self._group([first.source], n, spread, seed, search, first=start)
+            candidates = more[0].candidates
+        return Rewrites(first.source, kept[:n], first.truncated)
+
+
+def essence(text: str) -> str:
+    """A text without case, spacing and punctuation: what two rewrites must differ in."""
+    return "".join(
+        character
+        for character in unicodedata.normalize("NFKC", text).casefold()
+        if unicodedata.category(character)[0] in "LNS"
+    )
+
+
+def load(name: str | Path = PARAPHRASER, device: str | torch.device | None = None) -> Rewriter:
+    """Load a model for rewriting.
+
+    Args:
+        name: `paraphraser` (the embedded one), a folder that `polyphrase train` wrote, or any
+            Hugging Face encoder-decoder (`starter`, a hub id, a folder) as it is, without a latent.
+        device: where to compute; CUDA when there is one.
+    """
+    name = str(name)
+    folder = str(files("polyphrase") / "pretrained" / name) if name == PARAPHRASER else name
+    config = load_config(folder)
+    if isinstance(config, PolyphraseConfig):
+        model = LatentSeq2Seq.from_pretrained(resolve(folder), config=config)
+        if config.lora is not None:
+            merge_adapters(model.backbone.network)
+    else:
+        model = LatentSeq2Seq.from_backbone(folder)
+    codec = TokenizerCodec(load_tokenizer(folder), model.backbone.max_source_length)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Rewriter(model.to(device), codec, name)

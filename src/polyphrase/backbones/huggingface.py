@@ -1,0 +1,117 @@
+"""Any Hugging Face encoder-decoder as a backbone: no class of ours per family."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoModelForSeq2SeqLM, PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from ..data.codec import IGNORED
+from .memory import Memory
+
+
+class HuggingFaceBackbone(nn.Module):
+    """A `PreTrainedModel` with encoder, decoder and language-model head.
+
+    T5, flan-T5, mT5, BART, mBART, Pegasus, Marian and `EncoderDecoderModel` all answer to the same
+    few calls, which is all that is used here.
+    """
+
+    def __init__(self, network: PreTrainedModel) -> None:
+        super().__init__()
+        self.network = network
+
+    @classmethod
+    def from_config(cls, config: PretrainedConfig) -> "HuggingFaceBackbone":
+        """A backbone with fresh weights."""
+        return cls(AutoModelForSeq2SeqLM.from_config(config))
+
+    @property
+    def config(self) -> PretrainedConfig:
+        """The network's own configuration."""
+        return self.network.config
+
+    @property
+    def width(self) -> int:
+        """D_h, the size of an encoder state."""
+        return int(self.network.get_encoder().config.hidden_size)
+
+    @property
+    def max_source_length(self) -> int | None:
+        """The longest source that the encoder's positions can tell apart, if there is a limit."""
+        limit = getattr(self.network.get_encoder().config, "max_position_embeddings", None)
+        return int(limit) if limit else None
+
+    def encode(self, sources: Mapping[str, Tensor]) -> Memory:
+        """H = f_enc(x): the encoder's last hidden states, `[B, N, D_h]`."""
+        mask = sources["attention_mask"]
+        output = self.network.get_encoder()(
+            input_ids=sources["input_ids"], attention_mask=mask, return_dict=True
+        )
+        return Memory(output.last_hidden_state, mask.bool())
+
+    def nll(self, memory: Memory, labels: Tensor) -> Tensor:
+        """-log p(y | memory), summed over the words of each target, `[B]`.
+
+        Args:
+            memory: what the decoder attends to.
+            labels: target words, `[B, T]`, padding marked by `IGNORED`.
+        """
+        output = self.network(
+            encoder_outputs=BaseModelOutput(last_hidden_state=memory.states),
+            attention_mask=memory.mask.to(torch.long),
+            decoder_input_ids=self.network.prepare_decoder_input_ids_from_labels(labels),
+            use_cache=False,
+        )
+        logits = output.logits
+        loss = F.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        return loss.view_as(labels).sum(-1)  # [B]
+
+    def executor(self, memory: Memory) -> "HuggingFaceExecutor":
+        """A decoder ready to run over the rows of `memory`."""
+        return HuggingFaceExecutor(self.network, memory)
+
+
+class HuggingFaceExecutor:
+    """The network's own decoder and cache behind `Executor`.
+
+    Keys and values of the memory are computed at the first step, once for each of its rows, and
+    copied only when rows branch or end.
+    """
+
+    def __init__(self, network: PreTrainedModel, memory: Memory) -> None:
+        self._network = network
+        self._memory = memory
+        self._source = torch.arange(len(memory), device=memory.states.device)
+        self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+    def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
+        """Read one token per row: see `Executor.step`."""
+        if parents is not None:
+            self._continue(parents)
+        output = self._network(
+            encoder_outputs=BaseModelOutput(last_hidden_state=self._memory.states),
+            attention_mask=self._memory.mask.to(torch.long),
+            decoder_input_ids=tokens[:, None],
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        self._cache = output.past_key_values
+        return output.logits[:, -1]
+
+    def logits(self, features: Tensor) -> Tensor:
+        """The logits that the network gave, in float32."""
+        return features.float()
+
+    def _continue(self, parents: Tensor) -> None:
+        self._cache.self_attention_cache.reorder_cache(parents)
+        source = self._source[parents]
+        if not torch.equal(source, self._source):
+            self._cache.cross_attention_cache.reorder_cache(parents)
+            self._memory = self._memory.select(parents)
+            self._source = source

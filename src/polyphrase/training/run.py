@@ -1,0 +1,141 @@
+"""One training run from settings to a saved model."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_utils import get_last_checkpoint
+from transformers.utils import logging as transformers_logging
+
+from ..backbones.backbone import load_tokenizer
+from ..data.codec import TokenizerCodec
+from ..data.readers import read_examples
+from ..errors import BadInput, MissingExtra
+from ..files import disk_errors, write_text
+from ..models.latent_seq2seq import LatentSeq2Seq
+from ..settings import to_yaml
+from .callbacks import CollapseAlarm, History, ProgressBar
+from .settings import SETTINGS, TrainSettings
+from .trainer import Collator, ElboTrainer, Pairs
+
+CHECKPOINTS = "checkpoints"
+
+
+def train(
+    settings: TrainSettings, resume: bool = False, kernel: nn.Module | None = None
+) -> LatentSeq2Seq:
+    """Train a model and save it to `settings.out`.
+
+    The folder then holds the model with the lowest validation loss, its tokenizer,
+    `settings.yaml` (all settings, resolved), `history.jsonl` (all logged numbers) and
+    `checkpoints/`, from which `resume` continues to the same weights as a run without interruption.
+
+    Args:
+        settings: the run.
+        resume: continue from the newest checkpoint in `settings.out`.
+        kernel: a gpytorch kernel, when the settings ask for one.
+    """
+    folder = Path(settings.out)
+    checkpoints = folder / CHECKPOINTS
+    checkpoint = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None
+    if checkpoint and not resume:
+        raise BadInput(
+            f"{folder} holds a run already: add --resume to continue it, or give another --out"
+        )
+    pairs = _pairs(settings.train)
+    validation = _pairs(settings.val)
+    settings = replace(settings, bf16=_has_bf16() if settings.bf16 is None else settings.bf16)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / SETTINGS, to_yaml(settings))
+
+    set_seed(settings.seed)
+    model = LatentSeq2Seq.from_backbone(settings.backbone, settings.latent, settings.lora, kernel)
+    model.generation_config.spread = settings.spread
+    limit = min(filter(None, (settings.max_length, model.backbone.max_source_length)))
+    codec = TokenizerCodec(load_tokenizer(settings.backbone), limit, limit)
+    trainer = ElboTrainer(
+        objective=settings.objective,
+        lengths=[codec.length(source) + codec.length(target) for source, target in pairs],
+        model=model,
+        args=_arguments(settings, checkpoints, len(pairs)),
+        data_collator=Collator(codec),
+        train_dataset=Pairs(pairs),
+        eval_dataset=Pairs(validation),
+        callbacks=[
+            EarlyStoppingCallback(settings.patience),
+            ProgressBar(),
+            History(folder),
+            *([CollapseAlarm(model.latent.dimension)] if model.latent is not None else []),
+        ],
+    )
+    for default in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(default)
+    with disk_errors(folder):
+        trainer.train(resume_from_checkpoint=checkpoint)
+        model.save_pretrained(folder)
+        codec.save_pretrained(folder)
+    return model.eval()
+
+
+def _pairs(path: str) -> list[tuple[str, str]]:
+    return [
+        (example.source, reference)
+        for example in read_examples(path)
+        for reference in example.references
+    ]
+
+
+def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> TrainingArguments:
+    steps_per_epoch = -(-pairs // settings.batch_size)
+    every = settings.eval_every or steps_per_epoch
+    if settings.max_steps is not None:
+        every = min(every, settings.max_steps)
+    report_to = []
+    if settings.tensorboard:
+        try:
+            import tensorboard  # noqa: F401
+        except ImportError:
+            raise MissingExtra("tensorboard", "tensorboard") from None
+        report_to = ["tensorboard"]
+    # Our own bar and lines say what transformers' log would.
+    transformers_logging.set_verbosity(logging.ERROR)
+    return TrainingArguments(
+        output_dir=str(checkpoints),
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="constant",
+        optim="adamw_torch",
+        weight_decay=0.0,  # AdamW without decay is Adam
+        max_grad_norm=1.0,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.batch_size,
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps or -1,
+        bf16=bool(settings.bf16),
+        use_cpu=not torch.cuda.is_available(),
+        eval_strategy="steps",
+        eval_steps=every,
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_loss",
+        greater_is_better=False,
+        restore_callback_states_from_checkpoint=True,
+        logging_steps=min(10, every),
+        logging_nan_inf_filter=False,
+        seed=settings.seed,
+        report_to=report_to,
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
+
+
+def _has_bf16() -> bool:
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported()
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
