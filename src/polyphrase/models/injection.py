@@ -11,9 +11,10 @@ class Injection(nn.Module):
     - `concat`, the paper's (section 2.3): memory = W_z [z ; h];
     - `add`: memory = h + W z.
 
-    At step 0 the model is the pretrained backbone for z = h, to the last bit: a latent of the size
-    of h starts as `W_z = [I ; 0]`, so that noise in z reaches the decoder from the first step on; a
-    latent of another size starts as `W_z = [0 ; I]`, and `add` as W = 0.
+    At step 0 the decoder sees h and the model is the pretrained backbone, whatever z is: the
+    z-block starts at zero and, in `concat`, the h-block at I. Measured against W_z = [I ; 0] and
+    [I ; I] / 2, which equal the backbone only where z = h: the lowest NLL, and at equal self-BLEU
+    the highest BLEU of samples (docs/latent.md).
 
     Args:
         kind: `concat` or `add`.
@@ -28,8 +29,7 @@ class Injection(nn.Module):
         nn.init.zeros_(self.from_z.weight)
         if kind == "concat":
             self.from_h = nn.Linear(width, width, bias=False)
-            nn.init.zeros_(self.from_h.weight)
-            nn.init.eye_((self.from_z if latent_size == width else self.from_h).weight)
+            nn.init.eye_(self.from_h.weight)
 
     def forward(self, z: Tensor, h: Tensor) -> Tensor:
         """Fuse z `[B, N, D]` with h `[B, N, D_h]` to `[B, N, D_h]`."""

@@ -53,7 +53,7 @@ class TrainSettings:
     patience: int = 10
     max_length: int = 128
     bf16: bool | None = None
-    spread: float = 1.0
+    spread: float = 16.0
     seed: int = 0
     tensorboard: bool = False
 
