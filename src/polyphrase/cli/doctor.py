@@ -158,7 +158,7 @@ def _wordnet() -> Finding:
     with contextlib.suppress(ImportError, LookupError):  # LookupError: NLTK does not have it
         import nltk
 
-        return Finding("wordnet", "ok", f"in {nltk.data.find('corpora/wordnet')}")
+        return Finding("wordnet", "ok", f"in {nltk.data.find('corpora/wordnet/')}")
     remedy = "run apt-get install wordnet-base, or python -m nltk.downloader wordnet"
     return Finding("wordnet", "missing", "not found: METEOR needs it", remedy)
 
