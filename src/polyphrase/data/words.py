@@ -22,7 +22,7 @@ def tokenise(text: str, lowercase: bool = False) -> list[str]:
     """The words and punctuation marks of a text.
 
     A token that touches its neighbour carries a joiner on that side, the mark rather than the word:
-    `"Hi," she said.` becomes `"￭`, `Hi`, `￭,`, `￭"`, `she`, `said`, `￭.`. So a word is the same token
+    `"Hi," she said.` becomes `"￭`, `Hi`, `￭,`, `￭"`, `she`, `said`, `￭.`. So a word is one token
     wherever it stands, and `detokenise` gives the text back, with its white space made single.
     """
     text = " ".join(text.replace(JOINER, "■").split())

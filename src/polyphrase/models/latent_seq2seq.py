@@ -1,47 +1,30 @@
 """An encoder-decoder with random context variables between its halves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSeq2SeqLM, GenerationMixin, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput, ModelOutput, Seq2SeqLMOutput
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..backbones.backbone import load_seq2seq
+from ..backbones.backbone import load_seq2seq, load_tokenizer
 from ..backbones.executor import Executor, Rules
 from ..backbones.huggingface import HuggingFaceBackbone
-from ..data.codec import IGNORED
 from ..backbones.memory import Memory
+from ..backbones.pointer_generator import PointerGenerator, PointerGeneratorConfig
+from ..data.codec import IGNORED, Codec, TokenizerCodec
+from ..data.vocabulary import Vocabulary, VocabularyCodec
+from ..errors import BadInput
 from ..latent.config import LatentConfig
 from ..latent.latent import Beliefs, Latent
-from ..errors import BadInput
 from ..settings import from_mapping, to_mapping
 from .adapters import LoraSettings, add_adapters
 from .auto import register
 from .config import PolyphraseConfig
 from .injection import Injection
 from .saving import SavedFolder
-
-
-@dataclass
-class ElboOutput(ModelOutput):
-    """One evidence lower bound per sentence, in nats.
-
-    Attributes:
-        loss: (sum of nll + sum of kl) / number of target tokens.
-        nll: -log p(y | z) at one z, `[B]`.
-        kl: KL[q(z|h) || p(z|h)], `[B]`; zeros without a latent.
-        tokens: how many target tokens are real.
-        beliefs: prior and posterior of the batch, `None` without a latent.
-    """
-
-    loss: Tensor | None = None
-    nll: Tensor | None = None
-    kl: Tensor | None = None
-    tokens: Tensor | None = None
-    beliefs: Beliefs | None = None
+from .system import Draws, ElboOutput
 
 
 class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
@@ -63,9 +46,7 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
         network: PreTrainedModel | None = None,
     ) -> None:
         super().__init__(config)
-        if network is None:
-            network = AutoModelForSeq2SeqLM.from_config(config.network_config)
-        self.backbone = HuggingFaceBackbone(network)
+        self.backbone = _backbone(config.network_config, network)
         settings = config.latent_config
         self.latent: Latent | None = None
         self.injection: Injection | None = None
@@ -74,8 +55,9 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
             self.latent = Latent(settings, width, kernel=kernel)
             self.injection = Injection(settings.injection, self.latent.dimension, width)
         if config.lora is not None:
-            add_adapters(network, from_mapping(LoraSettings, config.lora, "config.json: lora"))
-        self.generation_config = network.generation_config
+            lora = from_mapping(LoraSettings, config.lora, "config.json: lora")
+            add_adapters(self.hugging_face.network, lora)
+        self.generation_config = self.backbone.generation_config
         self.post_init()
 
     @classmethod
@@ -104,6 +86,14 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
         return cls(config, kernel=kernel, network=network)
 
     @classmethod
+    def from_scratch(
+        cls, backbone: PretrainedConfig, latent: LatentConfig | None = None, **kwargs: Any
+    ) -> "LatentSeq2Seq":
+        """A backbone with fresh weights, and a fresh latent."""
+        settings = None if latent is None else to_mapping(latent)
+        return cls(PolyphraseConfig(backbone=backbone.to_dict(), latent=settings), **kwargs)
+
+    @classmethod
     def from_config_and_base(cls, config: PolyphraseConfig, **kwargs: Any) -> "LatentSeq2Seq":
         """The model that a saved folder's weights are read into."""
         network = None if config.base is None else load_seq2seq(config.base)
@@ -111,6 +101,13 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
 
     def init_weights(self) -> None:
         """Leave the weights alone: backbone, latent and injection each start themselves."""
+
+    def codec(self, folder: str, max_target_length: int | None = None) -> Codec:
+        """The vocabulary that a saved folder, or the backbone of a name, comes with."""
+        if isinstance(self.backbone, PointerGenerator):
+            return VocabularyCodec(Vocabulary.load(folder))
+        limit = self.backbone.max_source_length
+        return TokenizerCodec(load_tokenizer(folder), limit)
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -128,6 +125,25 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
             raise TypeError("a deterministic model has no z to fuse")
         z = z.to(memory.states.dtype)
         return memory.with_states(self.injection(z, memory.states))
+
+    @property
+    def has_latent(self) -> bool:
+        """Whether there is a z."""
+        return self.latent is not None
+
+    def expected(self, memory: Memory) -> Memory:
+        """The memory at the posterior mean; the deterministic model's is what it is."""
+        beliefs = self.beliefs(memory)
+        return memory if beliefs is None else self.fuse(memory, beliefs.mean)
+
+    def sampled(self, memory: Memory, draws: Draws) -> Memory:
+        """One z of its own for each sample: see `System.sampled`."""
+        beliefs = self.beliefs(memory)
+        if beliefs is None:
+            raise TypeError("a deterministic model has no z to draw")
+        noise = draws.normal(memory.mask, beliefs.mean.shape[-1])
+        z = beliefs.sample(noise, draws.spread)  # [S, B, N, D]
+        return self.fuse(memory.repeat(len(draws.numbers)), z.transpose(0, 1).flatten(0, 1))
 
     def nll(self, memory: Memory, labels: Tensor) -> Tensor:
         """-log p(y | memory) of each row, `[R]`."""
@@ -158,10 +174,8 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
                 z = beliefs.sample(torch.randn_like(mean, dtype=torch.float32))
             kl = beliefs.kl(z)
             memory = self.fuse(memory, z)
-        nll = self.nll(memory, labels)
-        tokens = (labels != IGNORED).sum()
-        loss = (nll.sum() + kl.sum()) / tokens
-        return ElboOutput(loss=loss, nll=nll, kl=kl, tokens=tokens, beliefs=beliefs)
+        nll, penalty = self.backbone.losses(memory, labels)
+        return bound(nll, kl, labels, beliefs, penalty)
 
     # -- words -------------------------------------------------------------------------------
 
@@ -223,7 +237,7 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
             if input_ids is None:
                 raise TypeError("give input_ids or encoder_outputs")
             encoder_outputs = self.get_encoder()(input_ids, attention_mask)
-        return self.backbone.network(
+        return self.hugging_face.network(
             encoder_outputs=encoder_outputs,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
@@ -236,15 +250,19 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
 
     def get_input_embeddings(self) -> nn.Module:
         """The network's word embeddings."""
+        if isinstance(self.backbone, PointerGenerator):
+            return self.backbone.embedding
         return self.backbone.network.get_input_embeddings()
 
     def get_output_embeddings(self) -> nn.Module:
         """The network's output layer."""
+        if isinstance(self.backbone, PointerGenerator):
+            return self.backbone.output
         return self.backbone.network.get_output_embeddings()
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Labels shifted right, as the network wants them."""
-        return self.backbone.network.prepare_decoder_input_ids_from_labels(labels)
+        return self.hugging_face.network.prepare_decoder_input_ids_from_labels(labels)
 
 
 class MeanEncoder:
