@@ -76,7 +76,7 @@ class Rewriter:
     @property
     def spread(self) -> float:
         """The spread that the model was saved with, 1 if none; 0 without a latent."""
-        if self.model.latent is None:
+        if not self.model.has_latent:
             return 0.0
         return float(getattr(self.model.generation_config, "spread", None) or 1.0)
 
@@ -126,8 +126,10 @@ class Rewriter:
         spread = self.spread if spread is None else spread
         if not 0 <= spread < float("inf"):
             raise BadInput(f"spread is {spread}: give 0 (the posterior mean) or more")
-        if spread and self.model.latent is None:
-            raise BadInput(f"{self.name} has no latent to spread: leave the spread out or train one")
+        if spread and not self.model.has_latent:
+            raise BadInput(
+                f"{self.name} has no latent to spread: leave the spread out or train one"
+            )
         search = search or Search(beams=max(10, n) if not spread else 10)
         return self._rewrite(iter(texts), n, spread, seed, search, distinct, strict)
 

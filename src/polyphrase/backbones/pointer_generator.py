@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, GenerationConfig, PretrainedConfig
 
 from ..data.codec import IGNORED
+from ..data.vocabulary import Vocabulary, VocabularyCodec
 from .memory import Memory
 from .recurrent import AdditiveAttention, BiLSTM, start_lstm
 
@@ -124,6 +125,20 @@ class PointerGenerator(nn.Module):
             ],
         )
 
+    @property
+    def input_embeddings(self) -> nn.Module:
+        """The word embeddings."""
+        return self.embedding
+
+    @property
+    def output_embeddings(self) -> nn.Module:
+        """The output layer."""
+        return self.output
+
+    def codec(self, name: str, max_length: int | None = None) -> VocabularyCodec:
+        """The vocabulary of a folder."""
+        return VocabularyCodec(Vocabulary.load(name), max_length)
+
     def embed(self, words: Tensor) -> Tensor:
         """Word vectors; a word of one source alone has that of the unknown word."""
         known = words.masked_fill(words >= self.config.vocab_size, self.config.unk_token_id)
@@ -154,7 +169,7 @@ class PointerGenerator(nn.Module):
         """-log P(y | memory), summed over the words of each target, `[R]`."""
         return self.losses(memory, labels)[0]
 
-    def losses(self, memory: Memory, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(self, memory: Memory, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """What training pays for: words, and attending twice to one place.
 
         Args:
@@ -162,20 +177,20 @@ class PointerGenerator(nn.Module):
             labels: target words `[R, T]`, padding marked by `IGNORED`.
 
         Returns:
-            -log P(y | memory), and sum_t sum_i min(a_ti, cov_ti) with coverage, else 0; both `[R]`.
+            -log P(y | memory), and with coverage sum_t sum_i min(a_ti, cov_ti); both `[R]`.
         """
         real = labels != IGNORED
         fed = self._fed(self._read(labels, real))
         keys = self.attention.keys(memory.states)
         state = State.first(memory, self.config.coverage)
         states, attentions = [], []
-        again = memory.states.new_zeros(len(labels))
+        again = memory.states.new_zeros(len(labels)) if self.config.coverage else None
         for position in range(labels.shape[1]):
             before = state.coverage
             state, x, attention = self._advance(memory, keys, state, fed[:, position])
             states.append(state.features(x))
             attentions.append(attention)
-            if before is not None:
+            if again is not None and before is not None:
                 again = again + torch.minimum(attention, before).sum(-1) * real[:, position]
         words = labels[real]  # [W]
         rows = real.nonzero()[:, 0]  # [W]

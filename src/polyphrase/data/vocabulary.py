@@ -14,6 +14,8 @@ from .codec import IGNORED, Sources
 from .words import detokenise, tokenise
 
 FILE = "vocabulary.json"
+LONGEST = 128
+"""The words of a source that are read, unless another number is given."""
 PAD, UNKNOWN, START, END = range(4)
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 
@@ -81,21 +83,22 @@ class VocabularyCodec:
     Args:
         vocabulary: the known words.
         max_length: the longest source, in words; what is beyond is cut.
-        max_target_length: the longest target in training, its end included.
+        max_target_length: the longest target in training, its end included; that of sources unless
+            given.
         copying: whether unknown words of the source have ids of their own.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
-        max_length: int = 128,
-        max_target_length: int = 128,
+        max_length: int | None = None,
+        max_target_length: int | None = None,
         copying: bool = True,
     ) -> None:
         self.vocabulary = vocabulary
         self.copying = copying
-        self._max_length = max_length
-        self._max_target_length = max_target_length
+        self._max_length = max_length or LONGEST
+        self._max_target_length = max_target_length or self._max_length
 
     @property
     def max_length(self) -> int:
@@ -132,6 +135,11 @@ class VocabularyCodec:
         for number, row in enumerate(rows):
             labels[number, : len(row)] = torch.tensor(row)
         return labels
+
+    def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> dict[str, Tensor]:
+        """A training batch: see `Codec.pairs`."""
+        encoded = self.encode(sources)
+        return {**encoded.tensors, "labels": self.labels(targets, encoded)}
 
     def decode(self, tokens: Sequence[int], sources: Sources, row: int) -> str:
         """The text up to the end token: see `Codec.decode`."""

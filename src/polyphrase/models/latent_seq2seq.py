@@ -1,6 +1,7 @@
 """An encoder-decoder with random context variables between its halves."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,13 +9,12 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..backbones.backbone import load_seq2seq, load_tokenizer
+from ..backbones.backbone import load_seq2seq
 from ..backbones.executor import Executor, Rules
 from ..backbones.huggingface import HuggingFaceBackbone
 from ..backbones.memory import Memory
 from ..backbones.pointer_generator import PointerGenerator, PointerGeneratorConfig
-from ..data.codec import IGNORED, Codec, TokenizerCodec
-from ..data.vocabulary import Vocabulary, VocabularyCodec
+from ..data.codec import Codec
 from ..errors import BadInput
 from ..latent.config import LatentConfig
 from ..latent.latent import Beliefs, Latent
@@ -102,17 +102,29 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
     def init_weights(self) -> None:
         """Leave the weights alone: backbone, latent and injection each start themselves."""
 
-    def codec(self, folder: str, max_target_length: int | None = None) -> Codec:
-        """The vocabulary that a saved folder, or the backbone of a name, comes with."""
-        if isinstance(self.backbone, PointerGenerator):
-            return VocabularyCodec(Vocabulary.load(folder))
-        limit = self.backbone.max_source_length
-        return TokenizerCodec(load_tokenizer(folder), limit)
+    def codec(self, name: str, max_length: int | None = None) -> Codec:
+        """The vocabulary that lies in a saved folder, or that a pretrained backbone comes with.
+
+        Args:
+            name: the folder or the backbone.
+            max_length: the longest source and target, in tokens.
+        """
+        return self.backbone.codec(name, max_length)
+
+    @property
+    def hugging_face(self) -> HuggingFaceBackbone:
+        """The backbone, where what is asked for exists in Hugging Face's networks only."""
+        if not isinstance(self.backbone, HuggingFaceBackbone):
+            raise BadInput(
+                f"a {self.backbone.config.model_type} has no Hugging Face network inside: load it "
+                "with polyphrase.load, and train it whole"
+            )
+        return self.backbone
 
     # -- stages ------------------------------------------------------------------------------
 
     def encode(self, sources: Mapping[str, Tensor]) -> Memory:
-        """h = f_enc(x), `[B, N, D_h]`."""
+        """H = f_enc(x), `[B, N, D_h]`."""
         return self.backbone.encode(sources)
 
     def beliefs(self, memory: Memory) -> Beliefs | None:
@@ -175,7 +187,8 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
             kl = beliefs.kl(z)
             memory = self.fuse(memory, z)
         nll, penalty = self.backbone.losses(memory, labels)
-        return bound(nll, kl, labels, beliefs, penalty)
+        diagnose = None if beliefs is None else partial(_diagnosis, beliefs)
+        return ElboOutput.of(nll, kl, labels, diagnose, penalty)
 
     # -- words -------------------------------------------------------------------------------
 
@@ -250,19 +263,33 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
 
     def get_input_embeddings(self) -> nn.Module:
         """The network's word embeddings."""
-        if isinstance(self.backbone, PointerGenerator):
-            return self.backbone.embedding
-        return self.backbone.network.get_input_embeddings()
+        return self.backbone.input_embeddings
 
     def get_output_embeddings(self) -> nn.Module:
         """The network's output layer."""
-        if isinstance(self.backbone, PointerGenerator):
-            return self.backbone.output
-        return self.backbone.network.get_output_embeddings()
+        return self.backbone.output_embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Labels shifted right, as the network wants them."""
         return self.hugging_face.network.prepare_decoder_input_ids_from_labels(labels)
+
+
+def _backbone(
+    config: PretrainedConfig, network: PreTrainedModel | None
+) -> HuggingFaceBackbone | PointerGenerator:
+    if isinstance(config, PointerGeneratorConfig):
+        return PointerGenerator(config)
+    if network is None:
+        return HuggingFaceBackbone.from_config(config)
+    return HuggingFaceBackbone(network)
+
+
+def _diagnosis(beliefs: Beliefs) -> dict[str, float]:
+    return {
+        "kl_floor": float(beliefs.floor().mean()),
+        "active": float(beliefs.active().sum()),
+        "correlation": beliefs.correlation(),
+    }
 
 
 class MeanEncoder:
@@ -278,10 +305,7 @@ class MeanEncoder:
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         memory = self._model.encode({"input_ids": input_ids, "attention_mask": attention_mask})
-        beliefs = self._model.beliefs(memory)
-        if beliefs is not None:
-            memory = self._model.fuse(memory, beliefs.mean)
-        return BaseModelOutput(last_hidden_state=memory.states)
+        return BaseModelOutput(last_hidden_state=self._model.expected(memory).states)
 
     __call__ = forward
 

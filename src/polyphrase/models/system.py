@@ -1,6 +1,6 @@
 """What every system is to the rest of the library, whatever it is inside."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,13 +8,7 @@ from torch import Tensor
 
 from ..backbones.executor import Executor, Rules
 from ..backbones.memory import Memory
-
-
-class Diagnosed(Protocol):
-    """Beliefs about a latent that say how it does."""
-
-    def diagnose(self) -> dict[str, float]:
-        """Numbers for the log, by name; `active` counts the dimensions that carry something."""
+from ..data.codec import IGNORED
 
 
 @dataclass
@@ -26,7 +20,8 @@ class ElboOutput:
         nll: -log p(y | z) at one z, `[B]`.
         kl: KL[q(z|h) || p(z|h)], `[B]`; zeros without a latent.
         tokens: how many target tokens are real.
-        beliefs: prior and posterior of the batch, `None` without a latent.
+        diagnose: numbers for the log about the latent, by name (`active` counts the dimensions that
+            carry anything), computed when asked for; `None` without a latent.
         penalty: what training minimises beside the bound, `[B]` (coverage, a selector's loss).
     """
 
@@ -34,8 +29,24 @@ class ElboOutput:
     nll: Tensor
     kl: Tensor
     tokens: Tensor
-    beliefs: Diagnosed | None = None
+    diagnose: Callable[[], dict[str, float]] | None = None
     penalty: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        nll: Tensor,
+        kl: Tensor,
+        labels: Tensor,
+        diagnose: Callable[[], dict[str, float]] | None = None,
+        penalty: Tensor | None = None,
+    ) -> "ElboOutput":
+        """The output of a batch with these labels `[B, T]`, padding marked by `IGNORED`."""
+        tokens = (labels != IGNORED).sum()
+        total = nll.sum() + kl.sum()
+        if penalty is not None:
+            total = total + penalty.sum()
+        return cls(total / tokens, nll, kl, tokens, diagnose, penalty)
 
 
 class Draws(Protocol):
@@ -60,23 +71,23 @@ class Draws(Protocol):
 
 
 class System(Protocol):
-    """What generation asks of a model.
-
-    Attributes:
-        has_latent: whether samples can differ by more than the words that a search draws.
-        start_token: what the decoder reads first.
-        pad_token: what follows the end.
-        rules: what is never or always said.
-    """
+    """What generation asks of a model."""
 
     @property
-    def has_latent(self) -> bool: ...
+    def has_latent(self) -> bool:
+        """Whether samples can differ by more than the words that a search draws."""
+
     @property
-    def start_token(self) -> int: ...
+    def start_token(self) -> int:
+        """What the decoder reads first."""
+
     @property
-    def pad_token(self) -> int: ...
+    def pad_token(self) -> int:
+        """What follows the end."""
+
     @property
-    def rules(self) -> Rules: ...
+    def rules(self) -> Rules:
+        """What is never or always said."""
 
     def encode(self, sources: Mapping[str, Tensor]) -> Memory:
         """What is known of each source before anything is drawn, `[B, N, ...]`."""
