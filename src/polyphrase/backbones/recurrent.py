@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 
 class BiLSTM(nn.Module):
@@ -29,12 +29,35 @@ class BiLSTM(nn.Module):
             The states, `[B, N, 2 H]`, zero at padding; and the last layer's last output and cell,
             both directions side by side, `[B, 2 H]`.
         """
-        lengths = mask.sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(features, lengths, batch_first=True, enforce_sorted=False)
-        output, (hidden, cell) = self.lstm(packed)
-        states, _ = pad_packed_sequence(output, batch_first=True, total_length=mask.shape[1])
-        # The two directions of one sentence are put together, never those of two sentences.
-        return states, torch.cat([*hidden[-2:]], -1), torch.cat([*cell[-2:]], -1)
+        output, (hidden, cell) = self.lstm(_packed(features, mask))
+        return _padded(output, mask), _both_directions(hidden), _both_directions(cell)
+
+
+class BiGRU(nn.Module):
+    """A GRU in both directions, as `BiLSTM`."""
+
+    def __init__(self, features: int, size: int) -> None:
+        super().__init__()
+        self.gru = nn.GRU(features, size, batch_first=True, bidirectional=True)
+
+    def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The states, `[B, N, 2 H]`, and the last outputs of both directions, `[B, 2 H]`."""
+        output, hidden = self.gru(_packed(features, mask))
+        return _padded(output, mask), _both_directions(hidden)
+
+
+def _packed(features: Tensor, mask: Tensor) -> PackedSequence:
+    lengths = mask.sum(1).clamp(min=1).cpu()
+    return pack_padded_sequence(features, lengths, batch_first=True, enforce_sorted=False)
+
+
+def _padded(output: PackedSequence, mask: Tensor) -> Tensor:
+    return pad_packed_sequence(output, batch_first=True, total_length=mask.shape[1])[0]
+
+
+def _both_directions(last: Tensor) -> Tensor:
+    """The two directions of one sentence side by side, never those of two sentences."""
+    return torch.cat([last[-2], last[-1]], -1)
 
 
 def start_lstm(lstm: nn.Module) -> None:

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..backbones.executor import Executor
 from ..backbones.memory import Memory
-from ..backbones.recurrent import AdditiveAttention, BiLSTM, start_lstm
+from ..backbones.recurrent import AdditiveAttention, BiLSTM
 from ..data.codec import IGNORED
 from ..errors import BadInput
 from .auto import register
@@ -141,14 +141,12 @@ class VariationAttention(WordSystem):
         self.dropout = nn.Dropout(config.dropout)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1)
-        for cell in self.decoder:
-            start_lstm(cell)
         self.post_init()
 
     # -- stages ------------------------------------------------------------------------------
 
     def encode(self, sources: Mapping[str, Tensor]) -> Memory:
-        """x = BiLSTM(source), `[B, N, D]`."""
+        """The states x = BiLSTM(source), `[B, N, D]`."""
         mask = sources["attention_mask"].bool()
         words = self.dropout(self.source_words(sources["input_ids"]))
         states, _, _ = self.encoder(words, mask)
@@ -227,7 +225,9 @@ class VariationAttention(WordSystem):
         """One step: the next state, and log p(a_t | x, y_<t), `[R, N]`."""
         below = torch.cat([fed, state.context], -1)
         hidden, cell = [], []
-        for layer, (h, c) in zip(self.decoder, zip(state.hidden, state.cell, strict=True), strict=True):
+        for layer, (h, c) in zip(
+            self.decoder, zip(state.hidden, state.cell, strict=True), strict=True
+        ):
             h, c = layer(below, (h, c))
             hidden.append(h)
             cell.append(c)
@@ -237,17 +237,17 @@ class VariationAttention(WordSystem):
         return State(tuple(hidden), tuple(cell), context), prior
 
     def said_from(self, queries: Tensor, contexts: Tensor) -> Tensor:
-        """tanh(W [s_t; x_i]), what a word is said from, `[..., H]`."""
+        """What a word is said from, tanh(W [s_t; x_i]), `[..., H]`."""
         size = queries.shape[-1]
         from_query = F.linear(queries, self.mix.weight[:, :size], self.mix.bias)
         return torch.tanh(from_query + F.linear(contexts, self.mix.weight[:, size:]))
 
     def log_likelihood(self, words: Words, contexts: Tensor) -> Tensor:
-        """log p(y_t | context), `[W]`, for contexts `[W, D]`."""
+        """Give log p(y_t | context), `[W]`, for contexts `[W, D]`."""
         return self._log_p(self.said_from(words.queries, contexts), words.labels)
 
     def log_likelihoods(self, memory: Memory, words: Words) -> Tensor:
-        """log p(y_t | a_t = i) of every position, `[W, N]`; 0 at padding."""
+        """Give log p(y_t | a_t = i) of every position, `[W, N]`; 0 at padding."""
         real = memory.mask[words.rows]  # [W, N]
         word, position = real.nonzero().unbind(1)
         states = memory.states[words.rows[word], position]
@@ -299,7 +299,7 @@ class VariationAttention(WordSystem):
         return -likelihood, alignment_kl(posterior, words.prior)
 
     def _wsram(self, memory: Memory, words: Words, posterior: Tensor) -> tuple[Tensor, Tensor]:
-        """K draws from q with weights w ~ p(a) p(y|a) / q(a), which p(y|a), p(a) and q(a) follow."""
+        """K draws from q, weighted by p(a) p(y|a) / q(a); p(y|a), p(a) and q(a) follow them."""
         count = self.config.samples
         drawn = torch.multinomial(posterior.detach().exp(), count, replacement=True)  # [W, K]
         likelihood = torch.stack(
@@ -331,7 +331,7 @@ class VariationAttention(WordSystem):
 
 
 class AlignmentPosterior(nn.Module):
-    """log q(a_t | x, y) = log softmax_i h_y,t W h_x,i, from readers of the source and the target."""
+    """log q(a_t | x, y) = log softmax_i h_y,t W h_x,i, with a reader for each of x and y."""
 
     def __init__(self, config: VariationAttentionConfig, dropout: float) -> None:
         super().__init__()

@@ -41,8 +41,9 @@ class CollapseAlarm(TrainerCallback):
         self._raised = True
         warnings.warn(
             f"posterior collapse at step {state.global_step}: no latent dimension is active and "
-            f"the KL is {metrics['eval_kl']:.3g} nats per sentence, so z says nothing of the source. "
-            "Try a Gaussian-process prior (--prior gp), a smaller --kl-weight, --annealing-steps or --free-bits",
+            f"the KL is {metrics['eval_kl']:.3g} nats per sentence, so z says nothing of the "
+            "source. Try a Gaussian-process prior (--prior gp), a smaller --kl-weight, "
+            "--annealing-steps or --free-bits",
             PosteriorCollapse,
             stacklevel=2,
         )
