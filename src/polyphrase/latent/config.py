@@ -52,7 +52,8 @@ class KernelConfig:
             raise BadInput(f"kernel.noise is {self.noise}: give σ²/v², a finite number from 0 up")
         if self.gpytorch is not None and self.name != "gpytorch":
             raise BadInput(
-                f"kernel.gpytorch describes a kernel but kernel.name is {self.name!r}: set it to 'gpytorch'"
+                f"kernel.gpytorch describes a kernel but kernel.name is {self.name!r}: "
+                "set kernel.name to 'gpytorch'"
             )
 
 
