@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from ..backbones.executor import Executor, Rules
 from ..backbones.memory import Memory
 from ..data.codec import Codec, Sources
+from ..data.vocabulary import Vocabulary
 from .auto import register
 from .system import Draws, ElboOutput
 from .word_system import WordSystem, WordSystemConfig
@@ -20,6 +22,9 @@ class CopySourceConfig(WordSystemConfig):
     """Nothing can be set."""
 
     model_type = "copy-source"
+
+    def __init__(self, **kwargs: Any) -> None:  # transformers would write one that calls no other
+        super().__init__(**kwargs)
 
 
 class WholeTextCodec:
@@ -69,6 +74,11 @@ class CopySource(WordSystem):
 
     def codec(self, name: str, max_length: int | None = None) -> Codec:
         """The one word that there is."""
+        return WholeTextCodec()
+
+    @classmethod
+    def codec_for(cls, words: Vocabulary, max_length: int | None = None) -> Codec:
+        """The same: no vocabulary is needed."""
         return WholeTextCodec()
 
     def encode(self, sources: Mapping[str, Tensor]) -> Memory:

@@ -16,8 +16,9 @@ from ..backbones.memory import Memory
 from ..backbones.pointer_generator import PointerGenerator, PointerGeneratorConfig
 from ..data.codec import Codec
 from ..errors import BadInput
+from ..latent.beliefs import Beliefs
 from ..latent.config import LatentConfig
-from ..latent.latent import Beliefs, Latent
+from ..latent.latent import Latent
 from ..settings import from_mapping, to_mapping
 from .adapters import LoraSettings, add_adapters
 from .auto import register
@@ -181,11 +182,11 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
         kl = memory.states.new_zeros(len(memory), dtype=torch.float32)
         if beliefs is not None:
             mean = beliefs.mean
-            z = mean
-            if self.training if sample is None else sample:
-                z = beliefs.sample(torch.randn_like(mean, dtype=torch.float32))
-            kl = beliefs.kl(z)
-            memory = self.fuse(memory, z)
+            drawn = beliefs.sample(torch.randn_like(mean, dtype=torch.float32))
+            # A KL without closed form is estimated at the draw: at the mean it would be biased.
+            kl = beliefs.kl(drawn)
+            at_mean = not (self.training if sample is None else sample)
+            memory = self.fuse(memory, mean if at_mean else drawn)
         nll, penalty = self.backbone.losses(memory, labels)
         diagnose = None if beliefs is None else partial(_diagnosis, beliefs)
         return ElboOutput.of(nll, kl, labels, diagnose, penalty)

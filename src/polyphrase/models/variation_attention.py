@@ -39,7 +39,7 @@ class VariationAttentionConfig(WordSystemConfig):
             posterior; `sample`, one alignment and a score function with the likelihood under soft
             attention as baseline; `gumbel`, one relaxed alignment; `wsram`, several, weighted.
         samples: how many alignments `wsram` draws.
-        temperature: of the relaxation.
+        relaxation: the temperature of `gumbel`.
     """
 
     model_type = "variation-attention"
@@ -55,7 +55,7 @@ class VariationAttentionConfig(WordSystemConfig):
         dropout: float = 0.3,
         estimator: Estimator = "sample",
         samples: int = 5,
-        temperature: float = 0.1,
+        relaxation: float = 0.1,
         **kwargs: Any,
     ) -> None:
         if estimator not in get_args(Estimator):
@@ -70,7 +70,7 @@ class VariationAttentionConfig(WordSystemConfig):
         self.dropout = dropout
         self.estimator = estimator
         self.samples = samples
-        self.temperature = temperature
+        self.relaxation = relaxation
         super().__init__(**kwargs)
 
 
@@ -293,7 +293,7 @@ class VariationAttention(WordSystem):
     def _gumbel(self, memory: Memory, words: Words, posterior: Tensor) -> tuple[Tensor, Tensor]:
         """One relaxed one-hot vector, softmax((log q + g) / temperature), and its context."""
         gumbel = -torch.empty_like(posterior).exponential_().log()
-        relaxed = ((posterior + gumbel) / self.config.temperature).softmax(-1)
+        relaxed = ((posterior + gumbel) / self.config.relaxation).softmax(-1)
         context = torch.bmm(relaxed[:, None].to(memory.states.dtype), memory.states[words.rows])
         likelihood = self.log_likelihood(words, context[:, 0])
         return -likelihood, alignment_kl(posterior, words.prior)
