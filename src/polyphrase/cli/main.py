@@ -5,7 +5,7 @@ import sys
 import typer
 
 from ..errors import PolyphraseError
-from . import generate, paraphrase, train
+from . import doctor, generate, paraphrase, train
 
 app = typer.Typer(
     name="polyphrase",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("paraphrase")(paraphrase.paraphrase)
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
+app.command("doctor")(doctor.doctor)
 
 
 def main() -> None:
