@@ -19,7 +19,7 @@ KernelName = Literal[
 Scale = Literal["relative", "absolute"]
 Prior = Literal["gp", "normal", "mixture", "vamp"]
 Posterior = Literal["correlated", "diagonal"]
-Injection = Literal["concat", "add"]
+Injection = Literal["concat", "add", "replace"]
 Divergence = Literal["full", "sum", "none"]
 
 
