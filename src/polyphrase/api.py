@@ -127,7 +127,9 @@ class Rewriter:
         if not 0 <= spread < float("inf"):
             raise BadInput(f"spread is {spread}: give 0 (the posterior mean) or more")
         if spread and self.model.latent is None:
-            raise BadInput(f"{self.name} has no latent to spread: leave the spread out or train one")
+            raise BadInput(
+                f"{self.name} has no latent to spread: leave the spread out or train one"
+            )
         search = search or Search(beams=max(10, n) if not spread else 10)
         return self._rewrite(iter(texts), n, spread, seed, search, distinct, strict)
 

@@ -33,7 +33,6 @@ class Executor(Protocol):
         """
 
 
-
 @dataclass(frozen=True)
 class Rules:
     """What a system never says, whatever the search.

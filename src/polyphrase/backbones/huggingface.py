@@ -55,7 +55,7 @@ class HuggingFaceBackbone(nn.Module):
         return int(limit) if limit else None
 
     def encode(self, sources: Mapping[str, Tensor]) -> Memory:
-        """h = f_enc(x): the encoder's last hidden states, `[B, N, D_h]`."""
+        """H = f_enc(x): the encoder's last hidden states, `[B, N, D_h]`."""
         mask = sources["attention_mask"]
         output = self.network.get_encoder()(
             input_ids=sources["input_ids"], attention_mask=mask, return_dict=True

@@ -5,6 +5,7 @@ import sys
 import typer
 
 from ..errors import PolyphraseError
+from . import generate, paraphrase, train
 
 app = typer.Typer(
     name="polyphrase",
@@ -15,13 +16,17 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command("paraphrase")(paraphrase.paraphrase)
+app.command("train")(train.train)
+app.command("generate")(generate.generate)
+
 
 def main() -> None:
-    """Run the command line; what a user can mend is one sentence on standard error and exit code 2."""
+    """Run the command line; what a user can mend is one sentence and exit code 2."""
     try:
         app()
     except PolyphraseError as error:
-        print(f"polyphrase: {error}", file=sys.stderr)  # noqa: T201 - the command line's own voice
+        print(f"polyphrase: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

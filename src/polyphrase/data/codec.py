@@ -17,7 +17,7 @@ class Sources:
     """A batch of encoded sources.
 
     Attributes:
-        tensors: `input_ids` and `attention_mask`, `[B, N]`, and what else a system reads of a source.
+        tensors: `input_ids` and `attention_mask`, `[B, N]`, and what else a system reads.
         truncated: which sources were longer than the model reads.
         private: for each source, the words that only it knows (a pointer-generator's
             out-of-vocabulary words); empty for closed vocabularies.

@@ -24,13 +24,17 @@ class System(Protocol):
     pad_token: int
     rules: Rules
 
-    def encode(self, sources: Mapping[str, Tensor]) -> Memory: ...
+    def encode(self, sources: Mapping[str, Tensor]) -> Memory:
+        """The states h = f_enc(x)."""
 
-    def beliefs(self, memory: Memory) -> Beliefs | None: ...
+    def beliefs(self, memory: Memory) -> Beliefs | None:
+        """p(z|h) and q(z|h), if there is a z."""
 
-    def fuse(self, memory: Memory, z: Tensor) -> Memory: ...
+    def fuse(self, memory: Memory, z: Tensor) -> Memory:
+        """The memory under one z per row."""
 
-    def executor(self, memory: Memory) -> Executor: ...
+    def executor(self, memory: Memory) -> Executor:
+        """The decoder over a memory."""
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,7 @@ def run_search(
     tokens, parents = torch.full((rows,), start, device=device), None
     for position in range(search.max_length):
         features = executor.step(tokens, parents)
-        words = NextWords(
-            executor, features, rules, position, search.min_length, search.max_length
-        )
+        words = NextWords(executor, features, rules, position, search.min_length, search.max_length)
         tokens, parents = chooser.choose(words, position)
         if not len(tokens):
             break
@@ -115,9 +113,7 @@ class Draws:
     def finished(self) -> Hypotheses:
         """The one hypothesis of each row."""
         score = self._log_probability / self._length**self._search.length_penalty
-        return Hypotheses(
-            self._tokens[:, None], self._log_probability[:, None], score[:, None]
-        )
+        return Hypotheses(self._tokens[:, None], self._log_probability[:, None], score[:, None])
 
 
 def draw(logits: Tensor, uniform: Tensor, search: Search) -> Tensor:
@@ -272,7 +268,10 @@ class Beams:
         """The hypotheses of each source: the best of each group, then the second best, ..."""
         found = self._score > _NEVER
         score = torch.where(found, self._score, -torch.inf)
-        by_rank = (tensor.transpose(1, 2).flatten(1, 2) for tensor in (self._tokens, self._log_probability, score))
+        by_rank = (
+            tensor.transpose(1, 2).flatten(1, 2)
+            for tensor in (self._tokens, self._log_probability, score)
+        )
         return Hypotheses(*by_rank)
 
 

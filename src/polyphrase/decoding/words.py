@@ -77,9 +77,7 @@ class NextWords:
         parts = []
         for start in range(0, groups, step):
             score = running[start : start + step]
-            raw = self._executor.logits(
-                self._features[start * width : (start + step) * width]
-            )
+            raw = self._executor.logits(self._features[start * width : (start + step) * width])
             # Families differ in what they forbid, not in what they normalise: as `generate` does,
             # log p is taken over all words first.
             offset = score - log_normaliser(raw).view_as(score)

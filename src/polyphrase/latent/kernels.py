@@ -43,8 +43,11 @@ class Kernel(nn.Module):
             v = v * _rms(states)
         identity = torch.eye(states.shape[-2], dtype=shape.dtype, device=shape.device)
         matrix = _square(v) * (shape + self.config.noise * identity)
-        return factorise(matrix, f"the {self.config.name} kernel (v = {float(_exp(self.log_v)):g}, "
-                                 f"r = {float(_exp(self.log_r)):g}, {self.config.scale})")
+        return factorise(
+            matrix,
+            f"the {self.config.name} kernel (v = {float(_exp(self.log_v)):g}, "
+            f"r = {float(_exp(self.log_r)):g}, {self.config.scale})",
+        )
 
 
 def _exp(log: Tensor | float) -> Tensor | float:

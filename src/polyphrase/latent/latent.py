@@ -1,9 +1,7 @@
 """The latent: prior and posterior of the context variables z of a batch, and what follows."""
 
-import dataclasses
 import math
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +15,7 @@ from .config import LatentConfig
 from .covariance import Factor
 from .kernels import Kernel
 from .posteriors import Heads, rowwise
-from .priors import Mixture, Vamp, log_density, moments
+from .priors import Mixture, Vamp, log_density
 from .ragged import Ragged
 
 LONG = 192
@@ -150,7 +148,7 @@ class Beliefs:
         return self.ragged.join([block.mean for block in self.blocks]).to(self.dtype)
 
     def sample(self, noise: Tensor, spread: float = 1.0) -> Tensor:
-        """z = μ + √spread t ∘ (L_M ε), [..., B, N, D] as the standard normal noise."""
+        """Z = μ + √spread t ∘ (L_M ε), [..., B, N, D] as the standard normal noise."""
         samples = [
             _recompute(block.long, self._sample, block, part, math.sqrt(spread))
             for block, part in zip(self.blocks, self.ragged.split(noise), strict=True)
@@ -182,7 +180,9 @@ class Beliefs:
             factor, variance = block.base()
             base = factor.matrix if factor is not None else variance
             if base is None:
-                base = torch.ones(block.mean.shape[:-1], dtype=torch.float64, device=block.mean.device)
+                base = torch.ones(
+                    block.mean.shape[:-1], dtype=torch.float64, device=block.mean.device
+                )
             logdet = factor.logdet if factor is not None else base.log().sum(-1)
             if self.config.kl == "none":
                 return torch.zeros_like(logdet)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 
-
 class Mixture(nn.Module):
     """p(z_i) = 1/C Σ_c N(m_c, diag exp ℓ_c), the same at each position, with m and ℓ learnable.
 
@@ -39,7 +38,7 @@ class Vamp(nn.Module):
 
 
 def log_density(z: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """log p(z) of positions that share one mixture with equal weights, in float64, [..., n].
+    """Log p(z) of positions that share one mixture with equal weights, in float64, [..., n].
 
     Args:
         z: [..., n, D].
@@ -49,7 +48,9 @@ def log_density(z: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
     z, mean, log_variance = z.double(), mean.double(), log_variance.double()
     precision = torch.exp(-log_variance)
     squares = _each(z.square(), precision) - 2 * _each(z, mean * precision)
-    constant = (mean.square() * precision + log_variance).sum(-1) + z.shape[-1] * math.log(2 * math.pi)
+    constant = (mean.square() * precision + log_variance).sum(-1) + z.shape[-1] * math.log(
+        2 * math.pi
+    )
     return torch.logsumexp(-0.5 * (squares + constant), -1) - math.log(mean.shape[0])
 
 

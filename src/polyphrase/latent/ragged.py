@@ -37,7 +37,9 @@ class Ragged:
         self.sizes: list[tuple[int, int]] = []
         for n, sentences in groupby(order, key=lengths.__getitem__):
             count = len(list(sentences))
-            most = max(1, min(MATRIX_ELEMENTS // max(1, n * n), STATE_ELEMENTS // max(1, n * width)))
+            most = max(
+                1, min(MATRIX_ELEMENTS // max(1, n * n), STATE_ELEMENTS // max(1, n * width))
+            )
             starts = range(0, count, most)
             self.sizes += [(min(most, count - start), n) for start in starts if n]
         empty = lengths.count(0)

@@ -1,10 +1,14 @@
 """Low-rank adapters (LoRA, Hu et al. 2022) on a backbone, through peft."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from torch import nn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput, MissingExtra
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +26,8 @@ class LoraSettings:
 
 def add_adapters(network: nn.Module, settings: LoraSettings) -> None:
     """Put adapters on all linear layers but the output layer, and freeze everything else."""
+    from torch import nn
+
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:

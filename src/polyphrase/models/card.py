@@ -20,7 +20,9 @@ def model_card(config: PretrainedConfig) -> str:
     if latent is None:
         what = "a deterministic encoder-decoder (no latent)"
     else:
-        prior = {"gp": "Gaussian-process", "vamp": "VampPrior"}.get(latent["prior"], latent["prior"])
+        prior = {"gp": "Gaussian-process", "vamp": "VampPrior"}.get(
+            latent["prior"], latent["prior"]
+        )
         what = f"an encoder-decoder with a {prior} prior and a {latent['posterior']} posterior"
     lines = [
         *header,
@@ -42,7 +44,10 @@ def model_card(config: PretrainedConfig) -> str:
         "",
     ]
     if base:
-        lines += [f"Only the latent and low-rank adapters are stored here; the rest is `{base}`.", ""]
+        lines += [
+            f"Only the latent and low-rank adapters are stored here; the rest is `{base}`.",
+            "",
+        ]
     if latent is not None:
         lines += ["Latent settings:", "", "```json", json.dumps(latent, indent=2), "```", ""]
     return "\n".join(lines)

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, GenerationMixin, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput, ModelOutput, Seq2SeqLMOutput
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..backbones.backbone import load_seq2seq
 from ..backbones.executor import Executor, Rules
 from ..backbones.huggingface import HuggingFaceBackbone
-from ..data.codec import IGNORED
 from ..backbones.memory import Memory
+from ..data.codec import IGNORED
+from ..errors import BadInput
 from ..latent.config import LatentConfig
 from ..latent.latent import Beliefs, Latent
-from ..errors import BadInput
 from ..settings import from_mapping, to_mapping
 from .adapters import LoraSettings, add_adapters
 from .auto import register
@@ -26,7 +26,7 @@ from .saving import SavedFolder
 
 
 @dataclass
-class ElboOutput(ModelOutput):
+class ElboOutput:
     """One evidence lower bound per sentence, in nats.
 
     Attributes:
@@ -37,10 +37,10 @@ class ElboOutput(ModelOutput):
         beliefs: prior and posterior of the batch, `None` without a latent.
     """
 
-    loss: Tensor | None = None
-    nll: Tensor | None = None
-    kl: Tensor | None = None
-    tokens: Tensor | None = None
+    loss: Tensor
+    nll: Tensor
+    kl: Tensor
+    tokens: Tensor
     beliefs: Beliefs | None = None
 
 
@@ -115,7 +115,7 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
     # -- stages ------------------------------------------------------------------------------
 
     def encode(self, sources: Mapping[str, Tensor]) -> Memory:
-        """h = f_enc(x), `[B, N, D_h]`."""
+        """H = f_enc(x), `[B, N, D_h]`."""
         return self.backbone.encode(sources)
 
     def beliefs(self, memory: Memory) -> Beliefs | None:

@@ -1,10 +1,14 @@
 """What is minimised: the negative evidence lower bound per target token."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +31,7 @@ class Objective:
                 raise BadInput(f"{name} is {getattr(self, name)}: give 0 or more")
 
     def weight(self, step: int) -> float:
-        """w after `step` updates."""
+        """W after `step` updates."""
         if self.annealing_steps == 0:
             return self.kl_weight
         return self.kl_weight * min(1.0, step / self.annealing_steps)

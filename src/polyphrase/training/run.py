@@ -17,12 +17,11 @@ from ..data.readers import read_examples
 from ..errors import BadInput, MissingExtra
 from ..files import disk_errors, write_text
 from ..models.latent_seq2seq import LatentSeq2Seq
-from ..settings import from_mapping, read_yaml, to_yaml
+from ..settings import to_yaml
 from .callbacks import CollapseAlarm, History, ProgressBar
-from .settings import TrainSettings
+from .settings import SETTINGS, TrainSettings
 from .trainer import Collator, ElboTrainer, Pairs
 
-SETTINGS = "settings.yaml"
 CHECKPOINTS = "checkpoints"
 
 
@@ -81,14 +80,6 @@ def train(
         model.save_pretrained(folder)
         codec.save_pretrained(folder)
     return model.eval()
-
-
-def resumed_settings(folder: str | Path) -> TrainSettings:
-    """The settings of the run in a folder."""
-    path = Path(folder) / SETTINGS
-    if not path.is_file():
-        raise BadInput(f"{folder} holds no run to resume: it has no {SETTINGS}")
-    return from_mapping(TrainSettings, read_yaml(path), str(path))
 
 
 def _pairs(path: str) -> list[tuple[str, str]]:

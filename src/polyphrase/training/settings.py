@@ -1,11 +1,16 @@
 """Everything that decides a training run, in one YAML file beside the model."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..errors import BadInput
 from ..latent.config import KernelConfig, LatentConfig
 from ..models.adapters import LoraSettings
+from ..settings import from_mapping, read_yaml
 from .objective import Objective
+
+SETTINGS = "settings.yaml"
+"""The file of a model folder that holds the run's settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +84,11 @@ def paper_latent(prior: str = "gp") -> LatentConfig:
         kernel=KernelConfig(name="rbf", v=0.82, r=1e-3, noise=0.0, scale="absolute"),
         start_at_prior=False,
     )
+
+
+def resumed_settings(folder: str | Path) -> TrainSettings:
+    """The settings of the run in a folder."""
+    path = Path(folder) / SETTINGS
+    if not path.is_file():
+        raise BadInput(f"{folder} holds no run to resume: it has no {SETTINGS}")
+    return from_mapping(TrainSettings, read_yaml(path), str(path))

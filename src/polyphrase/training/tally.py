@@ -20,7 +20,6 @@ class Tally:
     @torch.no_grad()
     def add(self, output: ElboOutput) -> None:
         """Count one batch."""
-        assert output.nll is not None and output.kl is not None and output.tokens is not None
         self.nll += float(output.nll.sum())
         self.kl += float(output.kl.sum())
         self.tokens += int(output.tokens)

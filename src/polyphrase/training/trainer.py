@@ -35,6 +35,7 @@ class Collator:
         self._codec = codec
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
+        """`input_ids`, `attention_mask`, what else the codec encodes, and `labels`."""
         sources = self._codec.encode([source for source, _ in pairs])
         labels = self._codec.labels([target for _, target in pairs], sources)
         return {**sources.tensors, "labels": labels}
@@ -94,7 +95,6 @@ class ElboTrainer(Trainer):
     ) -> Any:
         """The loss of one batch, as its share of the update's tokens."""
         output: ElboOutput = model(**inputs)
-        assert output.nll is not None and output.kl is not None and output.tokens is not None
         tokens = output.tokens if num_items_in_batch is None else num_items_in_batch
         loss = self.objective.loss(output.nll, output.kl, tokens, self.state.global_step)
         self._tally.add(output)

@@ -1,0 +1,82 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..settings import from_mapping
+
+if TYPE_CHECKING:
+    from ..api import Rewriter
+    from ..decoding.settings import Search
+
+Model = Annotated[
+    str,
+    typer.Option(
+        help="'paraphraser' (embedded), a trained folder, or any encoder-decoder by name."
+    ),
+]
+Number = Annotated[int, typer.Option("-n", "--number", help="How many rewrites of each text.")]
+Spread = Annotated[
+    float | None,
+    typer.Option(
+        help="Multiplies the posterior's covariance; 0 is its mean. Default: the model's."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Names the random numbers.")]
+Strict = Annotated[bool, typer.Option(help="Refuse a text that is longer than the model reads.")]
+
+
+def _search(
+    search: Annotated[str, typer.Option(help="beam, greedy, diverse-beam or sample.")] = "beam",
+    beams: Annotated[
+        int | None, typer.Option(help="Width of beam search.", show_default="10")
+    ] = None,
+    groups: Annotated[int, typer.Option(help="diverse-beam: groups of beams.")] = 5,
+    diversity: Annotated[
+        float, typer.Option(help="diverse-beam: nats that a word costs the later groups.")
+    ] = 0.5,
+    temperature: Annotated[float, typer.Option(help="sample: logits are divided by it.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="sample: among the k likeliest; 0 is all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="sample: among this much probability.")] = 1.0,
+    length_penalty: Annotated[
+        float, typer.Option(help="Beams score log p / length ** this.")
+    ] = 1.0,
+    max_length: Annotated[int, typer.Option(help="The most tokens of a rewrite.")] = 60,
+    min_length: Annotated[int, typer.Option(help="The fewest tokens of a rewrite.")] = 0,
+) -> None:
+    """The flags of a search: the fields of `Search`."""
+
+
+def with_search(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of a search; it receives them as one mapping, `search`."""
+    own = inspect.signature(command, eval_str=True).parameters
+    flags = inspect.signature(_search, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def wrapped(**values: Any) -> None:
+        search = {name: values.pop(name) for name in flags}
+        command(**values, search=search)
+
+    parameters = [p for name, p in own.items() if name != "search"] + list(flags.values())
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped
+
+
+def search_for(flags: dict[str, Any], rewriter: Rewriter, n: int, spread: float | None) -> Search:
+    """The search that the flags ask of a model."""
+    from ..decoding.settings import Search
+
+    flags = {"method": flags["search"], **flags}
+    del flags["search"]
+    if flags["beams"] is None:
+        one_z = rewriter.model.latent is None or spread == 0
+        flags["beams"] = max(10, n) if one_z else 10  # an n-best list needs n beams
+    return from_mapping(Search, flags, "search")
