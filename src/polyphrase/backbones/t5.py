@@ -1,6 +1,7 @@
 """A fast executor for the decoders of T5, flan-T5 and mT5."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -81,7 +82,7 @@ class T5Decoder:
         self._bias = bias.to(self.wide).contiguous()  # [H, distance]
 
     @staticmethod
-    def fits(network: nn.Module) -> bool:
+    def fits(network: Any) -> bool:
         """Whether a network is such a decoder, with plain weights only."""
         return (
             type(network) in (T5ForConditionalGeneration, MT5ForConditionalGeneration)
@@ -97,8 +98,8 @@ class T5Decoder:
 
     def _product(
         self,
-        norm: nn.Module | None,
-        *linears: nn.Module,
+        norm: Any,
+        *linears: Any,
         activation: Activation = "none",
         scale: float = 1.0,
     ) -> Product:
@@ -191,7 +192,8 @@ class _Source:
 
     def select(self, rows: Tensor) -> "_Source":
         """Some rows of the memory."""
-        return _Source(self.keys[:, rows], self.values[:, rows], self.bias[rows])
+        keys, values = (part.index_select(1, rows) for part in (self.keys, self.values))
+        return _Source(keys, values, self.bias[rows])
 
 
 class _Past:
@@ -214,37 +216,37 @@ class _Past:
         self.words = torch.empty(rows, 1, 0, dtype=torch.long, device=device)
         self.used = 0
 
-    def reorder(self, hypotheses: Tensor) -> None:
-        """Continue these hypotheses, `[S, K']`."""
-        index = hypotheses[..., None].expand(-1, -1, self.words.shape[-1])
-        self.words = self.words.gather(1, index)
+    def follow(self, parents: Tensor, rows: Tensor | None) -> None:
+        """Continue some of the hypotheses.
 
-    def select(self, rows: Tensor) -> None:
-        """Keep some rows of the memory, or repeat them."""
-        self.words = self.words[rows]
-        self._move(rows, self._room())
+        Args:
+            parents: which, `[R]` of all S K.
+            rows: the memory row of each new row, when they are not the same as before.
+        """
+        count = len(self.words) if rows is None else len(rows)
+        length = self.words.shape[-1]
+        self.words = self.words.flatten(0, 1)[parents].view(count, -1, length)
+        if rows is not None:
+            self._move(rows)
 
     def reserve(self) -> None:
         """Give each hypothesis a slot for its next word."""
         rows, width, _ = self.words.shape
         device = self.words.device
         if self.used + width > self.keys.shape[3]:
-            self._move(torch.arange(rows, device=device), self._room())
+            self._move(torch.arange(rows, device=device))
         self._new = slice(self.used, self.used + width)
         own = torch.arange(self.used, self.used + width, device=device)
         self.words = torch.cat([self.words, own.expand(rows, width)[..., None]], -1)
         self.used += width
 
-    def _room(self) -> int:
-        return self.words.shape[1] * _ROOM
-
-    def _move(self, rows: Tensor, room: int) -> None:
+    def _move(self, rows: Tensor) -> None:
         """Move the slots that are in a list to the front of new rows, with room behind them.
 
         Args:
             rows: the old row of each new row, whose lists `words` holds already, `[S]`.
-            room: how many slots.
         """
+        room = self.words.shape[1] * _ROOM
         lists = self.words.flatten(1)
         needed = torch.zeros(len(rows), self.used, dtype=torch.int8, device=rows.device)
         needed.scatter_(1, lists, 1)
@@ -303,13 +305,13 @@ class T5Executor:
 
     def _continue(self, parents: Tensor) -> None:
         rows, width = self._past.words.shape[:2]
-        row, hypothesis = parents // width, parents % width
-        same = torch.arange(rows, device=parents.device).repeat_interleave(len(parents) // rows)
-        if not torch.equal(row, same):
-            row, counts = row.unique_consecutive(return_counts=True)
-            if bool((counts != counts[0]).any()):  # no common K: each hypothesis has its own memory
-                row = parents // width
-            self._past.select(row)
-            self._source = self._source.select(row)
-            rows = len(row)
-        self._past.reorder(hypothesis.view(rows, -1))
+        row = parents // width  # of the memory, for each hypothesis
+        same = torch.arange(rows, device=row.device).repeat_interleave(len(row) // rows)
+        if torch.equal(row, same):
+            self._past.follow(parents, None)
+            return
+        kept, counts = row.unique_consecutive(return_counts=True)
+        if bool((counts != counts[0]).any()):  # no common K: each hypothesis has its own memory
+            kept = row
+        self._past.follow(parents, kept)
+        self._source = self._source.select(kept)
