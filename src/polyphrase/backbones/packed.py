@@ -53,11 +53,11 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
         return False
     if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16())
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16(device))
 
 
-def has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 natively."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and bool(
-        torch.backends.cpu.get_cpu_capability() != "DEFAULT"
-    )
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 natively, and so faster than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

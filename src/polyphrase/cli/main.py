@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from ..allocator import keep_big_buffers
 from ..errors import PolyphraseError
 from . import generate, paraphrase, train
 
@@ -23,6 +24,7 @@ app.command("generate")(generate.generate)
 
 def main() -> None:
     """Run the command line; what a user can mend is one sentence and exit code 2."""
+    keep_big_buffers()
     try:
         app()
     except PolyphraseError as error:
