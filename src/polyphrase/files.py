@@ -45,7 +45,9 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise BadInput(f"no space left on the disk that holds {path}: free some and run again") from error
+            raise BadInput(
+                f"no space left on the disk that holds {path}: free some and run again"
+            ) from error
         if error.errno is None:
             raise
         raise BadInput(f"{path}: {error.strerror}") from error

@@ -33,7 +33,9 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], where: str = "setting
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
             raise BadInput(f"{where}: unknown key {key!r}; {hint}")
-    converted = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in values.items()}
+    converted = {
+        key: _convert(hints[key], value, f"{where}.{key}") for key, value in values.items()
+    }
     return kind(**converted)
 
 
@@ -106,4 +108,6 @@ def _name(option: Any) -> str:
     if typing.get_origin(option) is typing.Literal:
         return "one of " + ", ".join(repr(value) for value in typing.get_args(option))
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    return names.get(option, "null" if option is type(None) else getattr(option, "__name__", str(option)))
+    return names.get(
+        option, "null" if option is type(None) else getattr(option, "__name__", str(option))
+    )
