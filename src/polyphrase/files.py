@@ -1,11 +1,14 @@
-"""Files that are either whole or not there: atomic writes, and messages for what the disk refuses."""
+"""Files that are either whole or not there, and one sentence for what the disk refuses."""
 
 import contextlib
 import errno
 import os
-import tempfile
+import re
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from .errors import BadInput
 
@@ -14,20 +17,24 @@ from .errors import BadInput
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` that takes its place when the block ends without error.
 
-    A reader sees the old file or the new one, never a part; a failed block leaves no trace.
+    A reader sees the old file or the new one, never a part; a failed block leaves no trace. A link
+    stays a link: what it points to is replaced.
     """
     path = Path(path)
     with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        temporary = Path(name)
+        target = path.resolve()
+        if target.exists() and not target.is_file():
+            raise BadInput(f"{path} is not a file that can be replaced: name another")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
         try:
             yield temporary
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
-            temporary.chmod(0o666 & ~_umask())
-            temporary.replace(path)
+            temporary.chmod(mode)  # a library that writes the file itself may have narrowed it
+            temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -40,20 +47,34 @@ def write_text(path: str | Path, text: str) -> None:
 
 @contextlib.contextmanager
 def disk_errors(path: str | Path) -> Iterator[None]:
-    """Turn what the operating system says of `path` into one sentence for the user."""
+    """Turn what the operating system says of `path` into one sentence for the user.
+
+    An error that names another file, as a reader inside the block may raise, is told of that file.
+    """
+    path = Path(path)
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise BadInput(
-                f"no space left on the disk that holds {path}: free some and run again"
-            ) from error
         if error.errno is None:
             raise
-        raise BadInput(f"{path}: {error.strerror}") from error
+        raise BadInput(_sentence(_about(error, path), error.errno)) from error
+    except SafetensorError as error:
+        # safetensors writes files itself and hands the system's number on inside its message.
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise BadInput(_sentence(path, int(number[1]))) from error
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _about(error: OSError, path: Path) -> str | Path:
+    named = error.filename
+    if not isinstance(named, str | os.PathLike):  # a write to an open file names none
+        return path
+    is_temporary = Path(named).name.startswith(f".{path.resolve().name}.")
+    return path if is_temporary else Path(named)
+
+
+def _sentence(path: str | Path, number: int) -> str:
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on the disk that holds {path}: free some and run again"
+    return f"{path}: {os.strerror(number)}"

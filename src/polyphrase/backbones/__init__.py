@@ -1,1 +1,1 @@
-"""."""
+"""Networks: x -> memory, and (memory, prefix) -> next word."""

@@ -4,7 +4,9 @@ import sys
 
 import typer
 
+from ..allocator import keep_big_buffers
 from ..errors import PolyphraseError
+from . import doctor, generate, paraphrase, train
 
 app = typer.Typer(
     name="polyphrase",
@@ -15,13 +17,19 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command("paraphrase")(paraphrase.paraphrase)
+app.command("train")(train.train)
+app.command("generate")(generate.generate)
+app.command("doctor")(doctor.doctor)
+
 
 def main() -> None:
-    """Run the command line; what a user can mend is one sentence on standard error and exit code 2."""
+    """Run the command line; what a user can mend is one sentence and exit code 2."""
+    keep_big_buffers()
     try:
         app()
     except PolyphraseError as error:
-        print(f"polyphrase: {error}", file=sys.stderr)  # noqa: T201 - the command line's own voice
+        print(f"polyphrase: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

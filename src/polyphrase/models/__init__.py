@@ -1,1 +1,1 @@
-"""."""
+"""Complete systems: a backbone, a latent, and how z meets the network."""

@@ -1,1 +1,1 @@
-"""."""
+"""How parameters are fitted: the bound, on transformers' own trainer."""

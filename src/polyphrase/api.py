@@ -1,0 +1,326 @@
+"""The one door from a checkpoint to text."""
+
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from .backbones.huggingface import HuggingFaceBackbone
+from .backbones.packed import has_bfloat16
+from .data.codec import Codec, Sources
+from .decoding.generate import generate
+from .decoding.settings import Search
+from .errors import BadInput
+from .models import catalogue
+from .models.catalogue import AnySystem
+from .settings import from_mapping
+
+PARAPHRASER = "paraphraser"
+"""The embedded model: the starter with a trained Gaussian-process latent."""
+
+BATCH_TOKENS = 25_000
+"""The token budget of a batch: enough to fill matrix products, few enough to stay in cache."""
+
+_WASTE = 1.25  # how much dearer a text may become by the padding of its batch
+_WINDOW = 16  # batches that are sorted by length together
+_PATIENCE = 5  # distinct rewrites are looked for among this many times as many samples
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One rewrite.
+
+    Attributes:
+        text: what it says.
+        sample: its number; with the seed and the source, it names the random numbers behind it.
+        log_probability: log p(y | z), in nats.
+        tokens: how many tokens it has, its end included.
+    """
+
+    text: str
+    sample: int
+    log_probability: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Rewrites:
+    """The rewrites of one source.
+
+    Attributes:
+        source: the text that was rewritten.
+        candidates: in the order of their sample numbers.
+        truncated: true when the model read only the beginning of the source.
+    """
+
+    source: str
+    candidates: list[Candidate]
+    truncated: bool = False
+
+
+class Rewriter:
+    """A model with its vocabulary: texts in, rewrites out.
+
+    Args:
+        model: what generates.
+        codec: its vocabulary.
+        name: what it was loaded as, for reports.
+        batch_tokens: how many tokens run at once at most, which sets the memory that is used: a
+            sample of a text counts as its source and as `max_length` words of each hypothesis.
+    """
+
+    def __init__(
+        self, model: AnySystem, codec: Codec, name: str, batch_tokens: int = BATCH_TOKENS
+    ) -> None:
+        if batch_tokens < 1:
+            raise BadInput(f"batch_tokens is {batch_tokens}: give 1 or more")
+        self.model = model.eval()
+        self.codec = codec
+        self.name = name
+        self.batch_tokens = batch_tokens
+
+    @property
+    def spread(self) -> float:
+        """The spread that the model was saved with, 1 if none; 0 without a latent."""
+        if not self.model.has_latent:
+            return 0.0
+        return float(getattr(self.model.generation_config, "spread", None) or 1.0)
+
+    def search(self, n: int = 10, spread: float | None = None, **chosen: Any) -> Search:
+        """The search that the model was saved with, beam search with 10 beams if none.
+
+        Args:
+            n: how many rewrites are wanted: a search of one memory needs as many beams.
+            spread: of the latent.
+            **chosen: fields of `Search` that go before.
+        """
+        saved = getattr(self.model.generation_config, "search", None) or {}
+        one_memory = not self.model.has_latent or spread == 0
+        if one_memory and "beams" not in chosen:
+            chosen["beams"] = max(n, saved.get("beams", Search.beams))
+            wanted = {**saved, **chosen}
+            if wanted.get("method") == "diverse-beam":  # groups are of one size
+                groups = wanted.get("groups", Search.groups)
+                chosen["beams"] = -(-chosen["beams"] // groups) * groups
+        return from_mapping(Search, {**saved, **chosen}, "search")
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        n: int = 10,
+        spread: float | None = None,
+        seed: int = 0,
+        search: Search | None = None,
+        distinct: bool = False,
+        strict: bool = False,
+    ) -> list[list[str]]:
+        """Rewrite each text `n` times: see `rewrite`."""
+        rewritten = self.rewrite(texts, n, spread, seed, search, distinct, strict)
+        return [[candidate.text for candidate in item.candidates] for item in rewritten]
+
+    def rewrite(
+        self,
+        texts: Iterable[str],
+        n: int = 10,
+        spread: float | None = None,
+        seed: int = 0,
+        search: Search | None = None,
+        distinct: bool = False,
+        strict: bool = False,
+    ) -> Iterator[Rewrites]:
+        """Rewrite texts as they come, in their order.
+
+        Sample k of a text depends on the model, the text, the seed and k alone: not on the other
+        texts, nor on how many samples are asked for.
+
+        Args:
+            texts: what to rewrite; read as far as needed.
+            n: how many rewrites of each.
+            spread: multiplies the posterior's covariance; 0 is the posterior mean. The model's own
+                by default.
+            seed: names the random numbers.
+            search: how words are chosen; by default the search that the model was saved with.
+            distinct: give the first `n` samples that differ from the source and from each other by
+                more than case, spacing and punctuation, looking at 5 n samples at most; there may
+                be fewer.
+            strict: refuse a text that is longer than the model reads, instead of cutting it.
+        """
+        if n < 1:
+            raise BadInput(f"n is {n}: ask for 1 rewrite or more")
+        spread = self.spread if spread is None else spread
+        if not 0 <= spread < float("inf"):
+            raise BadInput(f"spread is {spread}: give 0 (the posterior mean) or more")
+        if spread and not self.model.has_latent:
+            raise BadInput(
+                f"{self.name} has no latent to spread: leave the spread out or train one"
+            )
+        search = search or self.search(n, spread)
+        return self._rewrite(iter(texts), n, spread, seed, search, distinct, strict)
+
+    def _rewrite(
+        self,
+        texts: Iterator[str],
+        n: int,
+        spread: float,
+        seed: int,
+        search: Search,
+        distinct: bool,
+        strict: bool,
+    ) -> Iterator[Rewrites]:
+        usual = max(1, self.batch_tokens // (n * _tokens(32, search)))
+        while window := list(islice(texts, usual * _WINDOW)):
+            lengths = [self.codec.length(text) for text in window]
+            done: dict[int, Rewrites] = {}
+            for rows in batches(lengths, n, search, self.batch_tokens):
+                group = self._group([window[row] for row in rows], n, spread, seed, search, strict)
+                done.update(zip(rows, group, strict=True))
+            for row in range(len(window)):
+                yield self._distinct(done[row], n, spread, seed, search) if distinct else done[row]
+
+    def _group(
+        self,
+        texts: list[str],
+        n: int,
+        spread: float,
+        seed: int,
+        search: Search,
+        strict: bool = False,
+        first: int = 0,
+    ) -> list[Rewrites]:
+        """Samples `first` to `first + n - 1` of texts that run together."""
+        sources = self.codec.encode(texts)
+        self._look(texts, sources, strict)
+        device = next(self.model.parameters()).device
+        tensors = {name: tensor.to(device) for name, tensor in sources.tensors.items()}
+        independent = spread > 0 or search.stochastic
+        width = sources.tensors["input_ids"].shape[1]
+        step = max(1, self.batch_tokens // _tokens(width, search)) if independent else n
+        candidates: list[list[Candidate]] = [[] for _ in texts]
+        for start in range(first, first + n, step):
+            samples = range(start, min(start + step, first + n))
+            outputs = generate(self.model, tensors, texts, samples, spread, seed, search)
+            for row, found in enumerate(outputs):
+                candidates[row] += [
+                    Candidate(
+                        self.codec.decode(output.tokens, sources, row),
+                        output.sample,
+                        output.log_probability,
+                        len(output.tokens),
+                    )
+                    for output in found
+                ]
+        return [
+            Rewrites(text, found, cut)
+            for text, found, cut in zip(texts, candidates, sources.truncated, strict=True)
+        ]
+
+    def _look(self, texts: list[str], sources: Sources, strict: bool) -> None:
+        for text, cut in zip(texts, sources.truncated, strict=True):
+            if cut and strict:
+                raise BadInput(
+                    f"a text is longer than the {self.codec.max_length} tokens that {self.name} "
+                    f"reads: shorten it or leave strict out to cut it ({text[:60]!r} ...)"
+                )
+            if not text.strip():
+                raise BadInput("a text is empty: there is nothing to rewrite")
+        if any(sources.truncated):
+            warnings.warn(
+                f"{sum(sources.truncated)} text(s) longer than the {self.codec.max_length} tokens "
+                f"that {self.name} reads were cut",
+                stacklevel=2,
+            )
+
+    def _distinct(
+        self, first: Rewrites, n: int, spread: float, seed: int, search: Search
+    ) -> Rewrites:
+        """Keep what differs, and draw more samples while too few do."""
+        seen = {essence(first.source)}
+        kept: list[Candidate] = []
+        candidates = first.candidates
+        for start in range(n, n * _PATIENCE + 1, n):
+            for candidate in candidates:
+                if essence(candidate.text) not in seen:
+                    seen.add(essence(candidate.text))
+                    kept.append(candidate)
+            exhausted = not (spread or search.stochastic) or start == n * _PATIENCE
+            if len(kept) >= n or exhausted:
+                break
+            more = self._group([first.source], n, spread, seed, search, first=start)
+            candidates = more[0].candidates
+        return Rewrites(first.source, kept[:n], first.truncated)
+
+
+def batches(lengths: Sequence[int], n: int, search: Search, budget: int) -> Iterator[list[int]]:
+    """Which texts run together: alike in length, and within a budget of tokens.
+
+    So memory does not grow with a corpus nor with its longest text, and a long text among short
+    ones costs what it would cost alone.
+
+    Args:
+        lengths: the tokens of each text.
+        n: samples of each.
+        search: what will run.
+        budget: the most tokens of a batch, its padding included; a text that has more runs alone.
+    """
+    batch: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        longest = _tokens(lengths[row], search)
+        if batch and (
+            n * longest * (len(batch) + 1) > budget
+            or longest > _WASTE * _tokens(lengths[batch[0]], search)
+        ):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _tokens(length: int, search: Search) -> int:
+    """The tokens that one sample of a text may hold: its source and all its hypotheses."""
+    return length + search.width * search.max_length
+
+
+def essence(text: str) -> str:
+    """A text without case, spacing and punctuation: what two rewrites must differ in."""
+    return "".join(
+        character
+        for character in unicodedata.normalize("NFKC", text).casefold()
+        if unicodedata.category(character)[0] in "LNS"
+    )
+
+
+def load(
+    name: str | Path = PARAPHRASER,
+    device: str | torch.device | None = None,
+    precision: Literal["auto", "float32", "bfloat16"] = "auto",
+    batch_tokens: int = BATCH_TOKENS,
+) -> Rewriter:
+    """Load a model for rewriting.
+
+    Args:
+        name: `paraphraser` (the embedded one), a folder that `polyphrase train` wrote, or any
+            Hugging Face encoder-decoder (`starter`, a hub id, a folder) as it is, without a latent.
+        device: where to compute; CUDA when there is one.
+        precision: the number format in which words are searched for, where there is a choice
+            (decoders like T5's); `auto` is bfloat16 where the processor multiplies it. The latent
+            is float32 always, so z is the same.
+        batch_tokens: how many tokens run at once at most: see `Rewriter`.
+    """
+    name = str(name)
+    folder = str(files("polyphrase") / "pretrained" / name) if name == PARAPHRASER else name
+    built = catalogue.load(folder)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    backbone = getattr(built.model, "backbone", None)
+    if isinstance(backbone, HuggingFaceBackbone) and (
+        precision == "bfloat16" or (precision == "auto" and has_bfloat16(torch.device(device)))
+    ):
+        backbone.precision = torch.bfloat16
+    return Rewriter(built.model.to(device), built.codec, name, batch_tokens)

@@ -1,0 +1,53 @@
+"""The model card that stands beside saved weights."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+
+def model_card(config: PretrainedConfig) -> str:
+    """A README in the hub's format: what the model is, how to use it, how it was made."""
+    base = getattr(config, "base", None)
+    latent = getattr(config, "latent", None)
+    header = ["---", "library_name: polyphrase", "pipeline_tag: text2text-generation"]
+    if base and "/" in base:
+        header.append(f"base_model: {base}")
+    header += ["tags:", "- paraphrase-generation", "- diverse-generation", "---"]
+    if latent is None:
+        what = "a deterministic encoder-decoder (no latent)"
+    else:
+        prior = {"gp": "Gaussian-process", "vamp": "VampPrior"}.get(
+            latent["prior"], latent["prior"]
+        )
+        what = f"an encoder-decoder with a {prior} prior and a {latent['posterior']} posterior"
+    lines = [
+        *header,
+        "",
+        "# A polyphrase model",
+        "",
+        f"This is {what}, written by polyphrase {config.polyphrase_version}.",
+        "It rewrites a sentence in many different ways.",
+        "",
+        "```python",
+        "import polyphrase",
+        "",
+        'rewriter = polyphrase.load("path/or/name")',
+        'rewriter.generate(["How do I learn to cook well?"], n=10, seed=0)',
+        "```",
+        "",
+        "The method is that of Du et al. (2022), *Diverse Text Generation via Variational",
+        "Encoder-Decoder Models with Gaussian Process Priors*.",
+        "",
+    ]
+    if base:
+        lines += [
+            f"Only the latent and low-rank adapters are stored here; the rest is `{base}`.",
+            "",
+        ]
+    if latent is not None:
+        lines += ["Latent settings:", "", "```json", json.dumps(latent, indent=2), "```", ""]
+    return "\n".join(lines)

@@ -1,0 +1,173 @@
+"""One training run from settings to a saved model."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_utils import get_last_checkpoint
+from transformers.utils import logging as transformers_logging
+
+from ..backbones.packed import has_bfloat16
+from ..data.readers import read_examples
+from ..data.vocabulary import Vocabulary
+from ..decoding.settings import Search
+from ..errors import BadInput, MissingExtra
+from ..files import disk_errors, write_text
+from ..models.catalogue import FROM_SCRATCH, AnySystem, Built, build
+from ..models.latent_seq2seq import LatentSeq2Seq
+from ..settings import from_mapping, to_mapping, to_yaml
+from .callbacks import CollapseAlarm, History, ProgressBar
+from .settings import SETTINGS, TrainSettings
+from .trainer import Collator, ElboTrainer, Pairs
+
+CHECKPOINTS = "checkpoints"
+
+
+def train(
+    settings: TrainSettings, resume: bool = False, kernel: nn.Module | None = None
+) -> AnySystem:
+    """Train a model and save it to `settings.out`.
+
+    The folder then holds the model with the lowest validation loss, its tokenizer,
+    `settings.yaml` (all settings, resolved), `history.jsonl` (all logged numbers) and
+    `checkpoints/`, from which `resume` continues to the same weights as a run without interruption.
+
+    Args:
+        settings: the run.
+        resume: continue from the newest checkpoint in `settings.out`.
+        kernel: a gpytorch kernel, when the settings ask for one.
+    """
+    folder = Path(settings.out)
+    checkpoints = folder / CHECKPOINTS
+    checkpoint = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None
+    if checkpoint and not resume:
+        raise BadInput(
+            f"{folder} holds a run already: add --resume to continue it, or give another --out"
+        )
+    pairs = _pairs(settings.train)
+    validation = _pairs(settings.val)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    settings = replace(
+        settings, bf16=has_bfloat16(device) if settings.bf16 is None else settings.bf16
+    )
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / SETTINGS, to_yaml(settings))
+
+    set_seed(settings.seed)
+    built = _begin(settings, pairs, kernel)
+    model, codec = built.model, built.codec
+    model.generation_config.spread = settings.spread
+    if settings.search:
+        model.generation_config.search = to_mapping(from_mapping(Search, settings.search, "search"))
+    if not any(weight.requires_grad for weight in model.parameters()):
+        _save(built, folder)
+        return model.eval()
+    trainer = ElboTrainer(
+        objective=settings.objective,
+        lengths=[codec.length(source) + codec.length(target) for source, target in pairs],
+        model=model,
+        args=_arguments(settings, checkpoints, len(pairs)),
+        data_collator=Collator(codec),
+        train_dataset=Pairs(pairs),
+        eval_dataset=Pairs(validation),
+        callbacks=[
+            EarlyStoppingCallback(settings.patience),
+            ProgressBar(),
+            History(folder),
+            CollapseAlarm(),
+        ],
+    )
+    for default in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(default)
+    with disk_errors(folder):
+        trainer.train(resume_from_checkpoint=checkpoint)
+        _save(built, folder)
+    return model.eval()
+
+
+def _begin(
+    settings: TrainSettings, pairs: list[tuple[str, str]], kernel: nn.Module | None
+) -> Built:
+    """The system at step 0."""
+    if settings.backbone not in FROM_SCRATCH:
+        model = LatentSeq2Seq.from_backbone(
+            settings.backbone, settings.latent, settings.lora, kernel
+        )
+        return Built(model, model.codec(settings.backbone, settings.max_length))
+    if settings.lora is not None:
+        raise BadInput(f"{settings.backbone} is trained from scratch: leave out --lora")
+    words = Vocabulary.build(
+        (text for pair in pairs for text in pair),
+        settings.vocabulary.size,
+        settings.vocabulary.lowercase,
+    )
+    return build(settings.backbone, settings.network, settings.latent, words, settings.max_length)
+
+
+def _save(built: Built, folder: Path) -> None:
+    with disk_errors(folder):
+        built.model.save_pretrained(folder)
+        built.codec.save_pretrained(folder)
+
+
+def _pairs(path: str) -> list[tuple[str, str]]:
+    return [
+        (example.source, reference)
+        for example in read_examples(path)
+        for reference in example.references
+    ]
+
+
+def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> TrainingArguments:
+    steps_per_epoch = -(-pairs // settings.batch_size)
+    every = settings.eval_every or steps_per_epoch
+    if settings.max_steps is not None:
+        every = min(every, settings.max_steps)
+    report_to = []
+    if settings.tensorboard:
+        try:
+            import tensorboard  # noqa: F401
+        except ImportError:
+            raise MissingExtra("tensorboard", "tensorboard") from None
+        report_to = ["tensorboard"]
+    # Our own bar and lines say what transformers' log would.
+    transformers_logging.set_verbosity(logging.ERROR)
+    return TrainingArguments(
+        output_dir=str(checkpoints),
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="constant" if settings.decay is None else "reduce_lr_on_plateau",
+        lr_scheduler_kwargs={}
+        if settings.decay is None
+        else {"factor": settings.decay, "patience": 0},
+        optim="adamw_torch",
+        weight_decay=0.0,  # AdamW without decay is Adam
+        adam_beta1=settings.betas[0],
+        adam_beta2=settings.betas[1],
+        max_grad_norm=settings.clip,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.batch_size,
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps or -1,
+        bf16=bool(settings.bf16),
+        use_cpu=not torch.cuda.is_available(),
+        eval_strategy="steps",
+        eval_steps=every,
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_loss",
+        greater_is_better=False,
+        restore_callback_states_from_checkpoint=True,
+        logging_steps=min(10, every),
+        logging_nan_inf_filter=False,
+        seed=settings.seed,
+        report_to=report_to,
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
