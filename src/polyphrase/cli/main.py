@@ -5,7 +5,7 @@ import sys
 import typer
 
 from ..errors import PolyphraseError
-from . import generate, paraphrase, train
+from . import data, evaluate, generate, paraphrase, train
 
 app = typer.Typer(
     name="polyphrase",
@@ -19,6 +19,8 @@ app = typer.Typer(
 app.command("paraphrase")(paraphrase.paraphrase)
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
+app.add_typer(data.app, name="data")
+app.command("evaluate")(evaluate.evaluate)
 
 
 def main() -> None:
