@@ -4,8 +4,9 @@ import sys
 
 import typer
 
+from ..allocator import keep_big_buffers
 from ..errors import PolyphraseError
-from . import data, evaluate, generate, paraphrase, train
+from . import data, doctor, evaluate, generate, paraphrase, train
 
 app = typer.Typer(
     name="polyphrase",
@@ -21,10 +22,12 @@ app.command("train")(train.train)
 app.command("generate")(generate.generate)
 app.add_typer(data.app, name="data")
 app.command("evaluate")(evaluate.evaluate)
+app.command("doctor")(doctor.doctor)
 
 
 def main() -> None:
     """Run the command line; what a user can mend is one sentence and exit code 2."""
+    keep_big_buffers()
     try:
         app()
     except PolyphraseError as error:

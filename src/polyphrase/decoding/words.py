@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..backbones.executor import Executor, Rules
@@ -80,7 +81,7 @@ class NextWords:
             raw = self._executor.logits(self._features[start * width : (start + step) * width])
             # Families differ in what they forbid, not in what they normalise: as `generate` does,
             # log p is taken over all words first.
-            offset = score - torch.logsumexp(raw, -1).view_as(score)
+            offset = score - log_normaliser(raw).view_as(score)
             logits = self._allowed(raw).view(len(score), width, -1)
             if penalised is not None:
                 words = penalised[start : start + step, None].expand(-1, width, -1)
@@ -101,6 +102,14 @@ class NextWords:
         return logits
 
 
+def log_normaliser(logits: Tensor) -> Tensor:
+    """Log Σ exp over the words, `[R, V]` to `[R]`.
+
+    As max - log p(max): `softmax` is one pass over a table that `logsumexp` would write three times.
+    """
+    return logits.amax(-1) - logits.softmax(-1).amax(-1).log()
+
+
 def _top(logits: Tensor, offset: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The `count` largest of logits + offset per group, exactly.
 
@@ -115,7 +124,10 @@ def _top(logits: Tensor, offset: Tensor, count: int) -> tuple[Tensor, Tensor, Te
     groups, width, words = logits.shape
     if words % _BLOCK or width * words // _BLOCK < count:
         flat = (logits + offset[..., None]).flatten(1)
+        if flat.shape[1] < count:  # a small vocabulary: what there is not is never chosen
+            flat = F.pad(flat, (0, count - flat.shape[1]), value=-torch.inf)
         scores, places = flat.topk(count)
+        places = places.where(places < width * words, 0)
         return scores, places // words, places % words
     blocks = words // _BLOCK
     tiled = logits.view(groups, width * blocks, _BLOCK)

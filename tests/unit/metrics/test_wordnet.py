@@ -29,7 +29,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         def ensure_loaded(self) -> None:
             raise LookupError
 
-    def download(name: str, quiet: bool) -> bool:
+    def download(name: str, **settings: object) -> bool:
         tried.append(name)
         return False
 
