@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from .. import __version__
 from ..errors import BadInput
 from ..metrics.catalogue import CATALOGUE, Entry, Settings, View
 from ..metrics.metric import Metric, Score, write_signature
@@ -143,10 +144,8 @@ def evaluate(
     if len({system.quality for system, _ in measured}) > 1:
         notes.append("quality is that of the mean for some systems, of the first output for others")
     if references.sources is not None:
-        copies = _outputs([[source] for source in references.sources], references)
         best = {name: entry for name, entry in chosen.items() if entry.view == "best"}
-        signatures = _signatures(references, protocol, "first")
-        found = _measure({"best": copies}, best, settings, signatures, protocol.seed)
+        found = _measure_copy(references, best, protocol, settings)
         measured.append((System(COPY, found.scores, "first"), found))
     systems = [system for system, _ in measured]
     baseline = measured[0][1]
@@ -162,6 +161,19 @@ def evaluate(
         frontiers=tuple(_frontiers(systems)),
         notes=tuple(notes),
     )
+
+
+def copying(
+    references: References,
+    metrics: Sequence[str] = ("bleu",),
+    protocol: Protocol = TEXT,
+    settings: Settings = PAPER,
+) -> Mapping[str, Score]:
+    """What the system that repeats the source scores in metrics of quality."""
+    if protocol.group:
+        references = references.grouped()
+    chosen = {name: CATALOGUE[name] for name in metrics}
+    return _measure_copy(references, chosen, protocol, settings).scores
 
 
 def check_rows(predictions: Predictions, references: References) -> None:
@@ -297,17 +309,28 @@ def _measure(
     resampled = dict(zip(statistics, bootstrap(list(statistics.values()), seed), strict=True))
     for name, (metric, values) in statistics.items():
         low, high = interval(resampled[name])
+        protocol = dict(signatures[chosen[name].view])
+        if "references" not in chosen[name].needs:
+            protocol.pop("refs", None)
         scores[name] = Score(
             name=name,
             value=float(metric.score(values.sum(axis=0))),
             low=low,
             high=high,
-            signature=write_signature(metric, signatures[chosen[name].view]),
+            signature=write_signature(metric, protocol),
             higher_is_better=metric.higher_is_better,
             sources=len(values),
             skipped=metric.skipped(values),
         )
     return _Measurement(statistics, resampled, scores)
+
+
+def _measure_copy(
+    references: References, chosen: Mapping[str, Entry], protocol: Protocol, settings: Settings
+) -> _Measurement:
+    copies = _outputs([[source] for source in references.sources or ()], references)
+    signatures = _signatures(references, protocol, "first")
+    return _measure({"best": copies}, chosen, settings, signatures, protocol.seed)
 
 
 def _signatures(
@@ -316,17 +339,18 @@ def _signatures(
     """What the protocol adds to the signature of a metric."""
     counts = sorted({len(texts) for texts in references.references})
     refs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    refs += "@source" if protocol.group else ""
     common = {
-        "refs": refs + ("@source" if protocol.group else ""),
         "boot": f"{RESAMPLES}@{protocol.seed}",
+        "version": __version__,
     }
     samples = str(protocol.samples)
     subset = f"{min(protocol.subset, protocol.samples)}of{samples}"
     drawn = f"random@{protocol.seed}" if protocol.draw == "random" else "first"
     return {
-        "best": {**common, "quality": quality},
-        "samples": {**common, "samples": samples},
-        "subset": {"boot": common["boot"], "samples": subset, "draw": drawn},
+        "best": {"refs": refs, "quality": quality, **common},
+        "samples": {"refs": refs, "samples": samples, **common},
+        "subset": {"samples": subset, "draw": drawn, **common},
     }
 
 

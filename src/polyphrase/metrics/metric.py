@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import __version__
 from .ngrams import Floats, Outputs
 
 
@@ -84,8 +83,8 @@ class Score:
 
 
 def write_signature(metric: Metric, protocol: Mapping[str, str]) -> str:
-    """The signature of a metric under a protocol, in one line."""
-    settings = {**metric.signature, **protocol, "version": __version__}
+    """The settings of a metric and of the protocol that it was used under, in one line."""
+    settings = {**metric.signature, **protocol}
     return "|".join([metric.name, *(f"{key}:{value}" for key, value in settings.items())])
 
 
