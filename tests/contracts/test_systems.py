@@ -5,7 +5,6 @@ Each row is trained once, small, through the same `train` as the command line's.
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +66,8 @@ def folder(name: str, shared: Path) -> Path:
 
 
 @pytest.fixture
-def rewriter(folder: Path) -> Iterator[api.Rewriter]:
-    yield api.load(str(folder))
+def rewriter(folder: Path) -> api.Rewriter:
+    return api.load(str(folder))
 
 
 def trained(name: str, shared: Path) -> Path:
