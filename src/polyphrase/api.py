@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from .backbones.huggingface import HuggingFaceBackbone
+from .backbones.packed import has_bfloat16
 from .data.codec import Codec, Sources
 from .decoding.generate import generate
 from .decoding.settings import Search
@@ -22,7 +24,10 @@ from .settings import from_mapping
 PARAPHRASER = "paraphraser"
 """The embedded model: the starter with a trained Gaussian-process latent."""
 
-_ROWS = 400  # hypotheses that run at once: enough to fill matrix products, few enough for cache
+BATCH_TOKENS = 25_000
+"""The token budget of a batch: enough to fill matrix products, few enough to stay in cache."""
+
+_WASTE = 1.25  # how much dearer a text may become by the padding of its batch
 _WINDOW = 16  # batches that are sorted by length together
 _PATIENCE = 5  # distinct rewrites are looked for among this many times as many samples
 
@@ -66,12 +71,19 @@ class Rewriter:
         model: what generates.
         codec: its vocabulary.
         name: what it was loaded as, for reports.
+        batch_tokens: how many tokens run at once at most, which sets the memory that is used: a
+            sample of a text counts as its source and as `max_length` words of each hypothesis.
     """
 
-    def __init__(self, model: AnySystem, codec: Codec, name: str) -> None:
+    def __init__(
+        self, model: AnySystem, codec: Codec, name: str, batch_tokens: int = BATCH_TOKENS
+    ) -> None:
+        if batch_tokens < 1:
+            raise BadInput(f"batch_tokens is {batch_tokens}: give 1 or more")
         self.model = model.eval()
         self.codec = codec
         self.name = name
+        self.batch_tokens = batch_tokens
 
     @property
     def spread(self) -> float:
@@ -161,12 +173,11 @@ class Rewriter:
         distinct: bool,
         strict: bool,
     ) -> Iterator[Rewrites]:
-        batch = max(1, _ROWS // (n * search.width))
-        while window := list(islice(texts, batch * _WINDOW)):
-            order = sorted(range(len(window)), key=lambda row: self.codec.length(window[row]))
+        usual = max(1, self.batch_tokens // (n * _tokens(32, search)))
+        while window := list(islice(texts, usual * _WINDOW)):
+            lengths = [self.codec.length(text) for text in window]
             done: dict[int, Rewrites] = {}
-            for start in range(0, len(order), batch):
-                rows = order[start : start + batch]
+            for rows in batches(lengths, n, search, self.batch_tokens):
                 group = self._group([window[row] for row in rows], n, spread, seed, search, strict)
                 done.update(zip(rows, group, strict=True))
             for row in range(len(window)):
@@ -188,7 +199,8 @@ class Rewriter:
         device = next(self.model.parameters()).device
         tensors = {name: tensor.to(device) for name, tensor in sources.tensors.items()}
         independent = spread > 0 or search.stochastic
-        step = max(1, _ROWS // search.width) if independent else n
+        width = sources.tensors["input_ids"].shape[1]
+        step = max(1, self.batch_tokens // _tokens(width, search)) if independent else n
         candidates: list[list[Candidate]] = [[] for _ in texts]
         for start in range(first, first + n, step):
             samples = range(start, min(start + step, first + n))
@@ -244,6 +256,37 @@ class Rewriter:
         return Rewrites(first.source, kept[:n], first.truncated)
 
 
+def batches(lengths: Sequence[int], n: int, search: Search, budget: int) -> Iterator[list[int]]:
+    """Which texts run together: alike in length, and within a budget of tokens.
+
+    So memory does not grow with a corpus nor with its longest text, and a long text among short
+    ones costs what it would cost alone.
+
+    Args:
+        lengths: the tokens of each text.
+        n: samples of each.
+        search: what will run.
+        budget: the most tokens of a batch, its padding included; a text that has more runs alone.
+    """
+    batch: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        longest = _tokens(lengths[row], search)
+        if batch and (
+            n * longest * (len(batch) + 1) > budget
+            or longest > _WASTE * _tokens(lengths[batch[0]], search)
+        ):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _tokens(length: int, search: Search) -> int:
+    """The tokens that one sample of a text may hold: its source and all its hypotheses."""
+    return length + search.width * search.max_length
+
+
 def essence(text: str) -> str:
     """A text without case, spacing and punctuation: what two rewrites must differ in."""
     return "".join(
@@ -253,17 +296,31 @@ def essence(text: str) -> str:
     )
 
 
-def load(name: str | Path = PARAPHRASER, device: str | torch.device | None = None) -> Rewriter:
+def load(
+    name: str | Path = PARAPHRASER,
+    device: str | torch.device | None = None,
+    precision: Literal["auto", "float32", "bfloat16"] = "auto",
+    batch_tokens: int = BATCH_TOKENS,
+) -> Rewriter:
     """Load a model for rewriting.
 
     Args:
         name: `paraphraser` (the embedded one), a folder that `polyphrase train` wrote, or any
             Hugging Face encoder-decoder (`starter`, a hub id, a folder) as it is, without a latent.
         device: where to compute; CUDA when there is one.
+        precision: the number format in which words are searched for, where there is a choice
+            (decoders like T5's); `auto` is bfloat16 where the processor multiplies it. The latent
+            is float32 always, so z is the same.
+        batch_tokens: how many tokens run at once at most: see `Rewriter`.
     """
     name = str(name)
     folder = str(files("polyphrase") / "pretrained" / name) if name == PARAPHRASER else name
     built = catalogue.load(folder)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Rewriter(built.model.to(device), built.codec, name)
+    backbone = getattr(built.model, "backbone", None)
+    if isinstance(backbone, HuggingFaceBackbone) and (
+        precision == "bfloat16" or (precision == "auto" and has_bfloat16(torch.device(device)))
+    ):
+        backbone.precision = torch.bfloat16
+    return Rewriter(built.model.to(device), built.codec, name, batch_tokens)

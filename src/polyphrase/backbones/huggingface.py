@@ -1,6 +1,7 @@
 """Any Hugging Face encoder-decoder as a backbone: no class of ours per family."""
 
 from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,9 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..data.codec import IGNORED, TokenizerCodec
 from .backbone import load_tokenizer
+from .executor import Executor
 from .memory import Memory
+from .t5 import T5Decoder, T5Executor
 
 
 class HuggingFaceBackbone(nn.Module):
@@ -24,11 +27,17 @@ class HuggingFaceBackbone(nn.Module):
 
     T5, flan-T5, mT5, BART, mBART, Pegasus, Marian and `EncoderDecoderModel` all answer to the same
     few calls, which is all that is used here.
+
+    Attributes:
+        precision: the number format in which words are searched for, where an executor has a
+            choice; `None` is that of the weights.
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
         super().__init__()
         self.network = network
+        self.precision: torch.dtype | None = None
+        self._fast: tuple[object, T5Decoder] | None = None
 
     @classmethod
     def from_config(cls, config: PretrainedConfig) -> "HuggingFaceBackbone":
@@ -104,9 +113,34 @@ class HuggingFaceBackbone(nn.Module):
         )
         return loss.view_as(labels).sum(-1)  # [B]
 
-    def executor(self, memory: Memory) -> "HuggingFaceExecutor":
-        """A decoder ready to run over the rows of `memory`."""
-        return HuggingFaceExecutor(self.network, memory)
+    def executor(self, memory: Memory) -> Executor:
+        """A decoder ready to run over the rows of `memory`, the fastest that knows its family."""
+        differs = self.network.training or torch.is_grad_enabled()
+        if differs or not T5Decoder.fits(self.network):
+            return HuggingFaceExecutor(self.network, memory)
+        return T5Executor(self._rearranged(), memory)
+
+    def _rearranged(self) -> T5Decoder:
+        """The decoder's weights in the order that is fast, kept until one of them changes."""
+        parameters = [*self.network.decoder.parameters(), *self.network.lm_head.parameters()]
+        state = (self.precision, *map(_state, parameters))
+        if self._fast is None or self._fast[0] != state:
+            self._fast = state, T5Decoder(self.network, self.precision or parameters[0].dtype)
+        return self._fast[1]
+
+    def train(self, mode: bool = True) -> Self:
+        """Change to training, or back; the weights of the fast decoder are let go."""
+        self._fast = None
+        return super().train(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the rearranged weights: copies make their own."""
+        return {**super().__getstate__(), "_fast": None}
+
+
+def _state(weight: Tensor) -> tuple[int, int]:
+    """What differs when a weight has been replaced or written to."""
+    return weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
 class HuggingFaceExecutor:

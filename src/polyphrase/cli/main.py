@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from ..allocator import keep_big_buffers
 from ..errors import PolyphraseError
 from . import doctor, generate, paraphrase, train
 
@@ -24,6 +25,7 @@ app.command("doctor")(doctor.doctor)
 
 def main() -> None:
     """Run the command line; what a user can mend is one sentence and exit code 2."""
+    keep_big_buffers()
     try:
         app()
     except PolyphraseError as error:

@@ -29,7 +29,7 @@ class KernelConfig:
 
     name: KernelName = "rbf"
     """The shape of k(h, h′); ``gpytorch`` is a kernel object of that library."""
-    v: float = 0.5
+    v: float = 2.0
     """The prior's standard deviation; the paper searches 0.01 to 100, on the absolute scale."""
     r: float = 0.5
     """The length scale; the paper searches 0.0001 to 10, on the absolute scale."""

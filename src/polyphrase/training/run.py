@@ -11,6 +11,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging as transformers_logging
 
+from ..backbones.packed import has_bfloat16
 from ..data.readers import read_examples
 from ..data.vocabulary import Vocabulary
 from ..decoding.settings import Search
@@ -49,7 +50,10 @@ def train(
         )
     pairs = _pairs(settings.train)
     validation = _pairs(settings.val)
-    settings = replace(settings, bf16=_has_bf16() if settings.bf16 is None else settings.bf16)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    settings = replace(
+        settings, bf16=has_bfloat16(device) if settings.bf16 is None else settings.bf16
+    )
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / SETTINGS, to_yaml(settings))
@@ -167,9 +171,3 @@ def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> Traini
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
     )
-
-
-def _has_bf16() -> bool:
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -88,7 +88,7 @@ class TrainSettings:
     patience: int = 10
     max_length: int = 128
     bf16: bool | None = None
-    spread: float = 1.0
+    spread: float = 16.0
     search: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     tensorboard: bool = False

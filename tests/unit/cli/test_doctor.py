@@ -4,16 +4,19 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import nltk
 import pytest
 import torch
 
 from polyphrase import __version__
 from polyphrase.backbones import starter
 from polyphrase.cli import doctor
+from polyphrase.metrics import meteor
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
@@ -105,6 +108,29 @@ def test_what_is_required_is_broken_when_missing(monkeypatch: pytest.MonkeyPatch
     )
     assert findings["starter"].state == "broken"
     assert findings["starter"].remedy == f"run pip install {starter.PACKAGE}"
+
+
+def test_wordnet_is_found_where_debian_or_nltk_puts_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(meteor, "DEBIAN", tmp_path / "wordnet")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk_data")])
+    assert found_by(monkeypatch)["wordnet"] == doctor.Finding(
+        "wordnet",
+        "missing",
+        "not found: METEOR needs it",
+        "run apt-get install wordnet-base, or python -m nltk.downloader wordnet",
+    )
+    corpora = tmp_path / "nltk_data" / "corpora"
+    corpora.mkdir(parents=True)
+    with zipfile.ZipFile(corpora / "wordnet.zip", "w") as archive:
+        archive.mkdir("wordnet")
+        archive.writestr("wordnet/data.noun", "")
+    assert found_by(monkeypatch)["wordnet"].found.startswith(f"in {corpora / 'wordnet.zip'}")
+
+    (tmp_path / "wordnet").mkdir()
+    (tmp_path / "wordnet" / "data.noun").touch()
+    assert found_by(monkeypatch)["wordnet"].found == f"in {tmp_path / 'wordnet'}"
 
 
 class Usage(NamedTuple):
