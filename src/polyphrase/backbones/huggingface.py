@@ -42,7 +42,9 @@ class HuggingFaceBackbone(nn.Module):
     @classmethod
     def from_config(cls, config: PretrainedConfig) -> "HuggingFaceBackbone":
         """A backbone with fresh weights."""
-        return cls(AutoModelForSeq2SeqLM.from_config(config))
+        network = AutoModelForSeq2SeqLM.from_config(config)
+        network.tie_weights()  # transformers leaves it out where no weights are to be started
+        return cls(network)
 
     @property
     def config(self) -> PretrainedConfig:

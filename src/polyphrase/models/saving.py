@@ -50,6 +50,8 @@ class SavedModel(PreTrainedModel):
             save_file(self._kept(state), temporary, metadata={"format": "pt"})
         with disk_errors(folder):
             self.config.save_pretrained(folder)
+            # Marked as made from the model's configuration, it would be read without our own keys.
+            self.generation_config._from_model_config = False
             self.generation_config.save_pretrained(folder)
         write_text(folder / "README.md", model_card(self.config))
         if push_to_hub:
