@@ -22,7 +22,7 @@ demo: .venv/.installed
 
 test: .venv/.installed-dev
 	@tools/debian $(DEBIAN) || true
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 check: .venv/.installed-dev
 	$(BIN)/ruff check

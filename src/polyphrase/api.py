@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from .backbones.backbone import load_config, load_tokenizer, resolve
+from .backbones.huggingface import HuggingFaceBackbone
 from .backbones.packed import has_bfloat16
-from .data.codec import Codec, Sources, TokenizerCodec
+from .data.codec import Codec, Sources
 from .decoding.generate import generate
 from .decoding.settings import Search
 from .errors import BadInput
-from .models.adapters import merge_adapters
-from .models.config import PolyphraseConfig
-from .models.latent_seq2seq import LatentSeq2Seq
+from .models import catalogue
+from .models.catalogue import AnySystem
+from .settings import from_mapping
 
 PARAPHRASER = "paraphraser"
 """The embedded model: the starter with a trained Gaussian-process latent."""
@@ -76,7 +76,7 @@ class Rewriter:
     """
 
     def __init__(
-        self, model: LatentSeq2Seq, codec: Codec, name: str, batch_tokens: int = BATCH_TOKENS
+        self, model: AnySystem, codec: Codec, name: str, batch_tokens: int = BATCH_TOKENS
     ) -> None:
         if batch_tokens < 1:
             raise BadInput(f"batch_tokens is {batch_tokens}: give 1 or more")
@@ -88,9 +88,27 @@ class Rewriter:
     @property
     def spread(self) -> float:
         """The spread that the model was saved with, 1 if none; 0 without a latent."""
-        if self.model.latent is None:
+        if not self.model.has_latent:
             return 0.0
         return float(getattr(self.model.generation_config, "spread", None) or 1.0)
+
+    def search(self, n: int = 10, spread: float | None = None, **chosen: Any) -> Search:
+        """The search that the model was saved with, beam search with 10 beams if none.
+
+        Args:
+            n: how many rewrites are wanted: a search of one memory needs as many beams.
+            spread: of the latent.
+            **chosen: fields of `Search` that go before.
+        """
+        saved = getattr(self.model.generation_config, "search", None) or {}
+        one_memory = not self.model.has_latent or spread == 0
+        if one_memory and "beams" not in chosen:
+            chosen["beams"] = max(n, saved.get("beams", Search.beams))
+            wanted = {**saved, **chosen}
+            if wanted.get("method") == "diverse-beam":  # groups are of one size
+                groups = wanted.get("groups", Search.groups)
+                chosen["beams"] = -(-chosen["beams"] // groups) * groups
+        return from_mapping(Search, {**saved, **chosen}, "search")
 
     def generate(
         self,
@@ -127,7 +145,7 @@ class Rewriter:
             spread: multiplies the posterior's covariance; 0 is the posterior mean. The model's own
                 by default.
             seed: names the random numbers.
-            search: how words are chosen; beam search with 10 beams by default.
+            search: how words are chosen; by default the search that the model was saved with.
             distinct: give the first `n` samples that differ from the source and from each other by
                 more than case, spacing and punctuation, looking at 5 n samples at most; there may
                 be fewer.
@@ -138,11 +156,11 @@ class Rewriter:
         spread = self.spread if spread is None else spread
         if not 0 <= spread < float("inf"):
             raise BadInput(f"spread is {spread}: give 0 (the posterior mean) or more")
-        if spread and self.model.latent is None:
+        if spread and not self.model.has_latent:
             raise BadInput(
                 f"{self.name} has no latent to spread: leave the spread out or train one"
             )
-        search = search or Search(beams=max(10, n) if not spread else 10)
+        search = search or self.search(n, spread)
         return self._rewrite(iter(texts), n, spread, seed, search, distinct, strict)
 
     def _rewrite(
@@ -297,16 +315,12 @@ def load(
     """
     name = str(name)
     folder = str(files("polyphrase") / "pretrained" / name) if name == PARAPHRASER else name
-    config = load_config(folder)
-    if isinstance(config, PolyphraseConfig):
-        model = LatentSeq2Seq.from_pretrained(resolve(folder), config=config)
-        if config.lora is not None:
-            merge_adapters(model.backbone.network)
-    else:
-        model = LatentSeq2Seq.from_backbone(folder)
-    codec = TokenizerCodec(load_tokenizer(folder), model.backbone.max_source_length)
+    built = catalogue.load(folder)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if precision == "bfloat16" or (precision == "auto" and has_bfloat16(torch.device(device))):
-        model.backbone.precision = torch.bfloat16
-    return Rewriter(model.to(device), codec, name, batch_tokens)
+    backbone = built.model.backbone
+    if isinstance(backbone, HuggingFaceBackbone) and (
+        precision == "bfloat16" or (precision == "auto" and has_bfloat16(torch.device(device)))
+    ):
+        backbone.precision = torch.bfloat16
+    return Rewriter(built.model.to(device), built.codec, name, batch_tokens)

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from polyphrase.errors import BadInput
-from polyphrase.settings import from_mapping, read_yaml, to_mapping, to_yaml
+from polyphrase.settings import from_mapping, merge, read_yaml, to_mapping, to_yaml
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,3 +163,17 @@ def test_no_file_and_an_empty_file(tmp_path: Path) -> None:
         read_yaml(tmp_path / "none.yaml")
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     assert read_yaml(tmp_path / "empty.yaml") == {}
+
+
+def test_mappings_merge_key_by_key_and_stay_as_they_were() -> None:
+    base = {"a": 1, "kernel": {"name": "rbf", "scale": 1.0}, "prior": None, "sizes": [1, 2]}
+    over = {"kernel": {"scale": 2.0}, "prior": {"name": "linear"}, "sizes": [3], "b": 2}
+    assert merge(base, over) == {
+        "a": 1,
+        "kernel": {"name": "rbf", "scale": 2.0},
+        "prior": {"name": "linear"},
+        "sizes": [3],
+        "b": 2,
+    }
+    assert merge(base, {"kernel": None})["kernel"] is None
+    assert base["kernel"] == {"name": "rbf", "scale": 1.0}

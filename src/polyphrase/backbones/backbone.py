@@ -31,6 +31,8 @@ def resolve(name: str) -> str:
     """
     if name == STARTER:
         return str(starter_folder())
+    if not name.strip():  # as a path it would be the current folder
+        raise BadInput(f"the name of a model is empty; give a folder, a hub id or {STARTER!r}")
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -39,7 +41,7 @@ def resolve(name: str) -> str:
     if path.exists():
         raise BadInput(f"{name} is a file: give the folder that the model was saved to")
     if not _HUB_ID.fullmatch(name):
-        raise BadInput(f"{name}: no such folder; give a model folder, a hub id or {STARTER!r}")
+        raise BadInput(f"{name!r}: no such folder; give a model folder, a hub id or {STARTER!r}")
     return name
 
 

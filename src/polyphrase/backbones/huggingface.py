@@ -6,11 +6,17 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoModelForSeq2SeqLM, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from ..data.codec import IGNORED
+from ..data.codec import IGNORED, TokenizerCodec
+from .backbone import load_tokenizer
 from .executor import Executor
 from .memory import Memory
 from .t5 import T5Decoder, T5Executor, is_t5, word_losses
@@ -53,6 +59,30 @@ class HuggingFaceBackbone(nn.Module):
         """The longest source that the encoder's positions can tell apart, if there is a limit."""
         limit = getattr(self.network.get_encoder().config, "max_position_embeddings", None)
         return int(limit) if limit else None
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """The family's special tokens and what it forbids."""
+        return self.network.generation_config
+
+    @property
+    def input_embeddings(self) -> nn.Module:
+        """The word embeddings."""
+        return self.network.get_input_embeddings()
+
+    @property
+    def output_embeddings(self) -> nn.Module:
+        """The output layer."""
+        return self.network.get_output_embeddings()
+
+    def codec(self, name: str, max_length: int | None = None) -> TokenizerCodec:
+        """The tokenizer of a folder or hub id, cutting where the encoder's positions end."""
+        limit = min(filter(None, (max_length, self.max_source_length)), default=None)
+        return TokenizerCodec(load_tokenizer(name), limit, limit)
+
+    def losses(self, memory: Memory, labels: Tensor) -> tuple[Tensor, None]:
+        """`nll`, and nothing that training pays for beside it."""
+        return self.nll(memory, labels), None
 
     def encode(self, sources: Mapping[str, Tensor]) -> Memory:
         """H = f_enc(x): the encoder's last hidden states, `[B, N, D_h]`."""

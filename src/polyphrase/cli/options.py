@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..settings import from_mapping
-
 if TYPE_CHECKING:
     from ..api import Rewriter
     from ..decoding.settings import Search
@@ -33,22 +31,40 @@ Strict = Annotated[bool, typer.Option(help="Refuse a text that is longer than th
 
 
 def _search(
-    search: Annotated[str, typer.Option(help="beam, greedy, diverse-beam or sample.")] = "beam",
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="beam, greedy, diverse-beam or sample. Default: the model's.", show_default="beam"
+        ),
+    ] = None,
     beams: Annotated[
         int | None, typer.Option(help="Width of beam search.", show_default="10")
     ] = None,
-    groups: Annotated[int, typer.Option(help="diverse-beam: groups of beams.")] = 5,
+    groups: Annotated[
+        int | None, typer.Option(help="diverse-beam: groups of beams.", show_default="5")
+    ] = None,
     diversity: Annotated[
-        float, typer.Option(help="diverse-beam: nats that a word costs the later groups.")
-    ] = 0.5,
-    temperature: Annotated[float, typer.Option(help="sample: logits are divided by it.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="sample: among the k likeliest; 0 is all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="sample: among this much probability.")] = 1.0,
+        float | None,
+        typer.Option(help="diverse-beam: nats that a word costs the later groups."),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="sample: logits are divided by it.", show_default="1")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="sample: among the k likeliest; 0 is all.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="sample: among this much probability.", show_default="1")
+    ] = None,
     length_penalty: Annotated[
-        float, typer.Option(help="Beams score log p / length ** this.")
-    ] = 1.0,
-    max_length: Annotated[int, typer.Option(help="The most tokens of a rewrite.")] = 60,
-    min_length: Annotated[int, typer.Option(help="The fewest tokens of a rewrite.")] = 0,
+        float | None, typer.Option(help="Beams score log p / length ** this.", show_default="1")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="The most tokens of a rewrite.", show_default="60")
+    ] = None,
+    min_length: Annotated[
+        int | None, typer.Option(help="The fewest tokens of a rewrite.", show_default="0")
+    ] = None,
 ) -> None:
     """The flags of a search: the fields of `Search`."""
 
@@ -72,11 +88,7 @@ def with_search(command: Callable[..., None]) -> Callable[..., None]:
 
 def search_for(flags: dict[str, Any], rewriter: Rewriter, n: int, spread: float | None) -> Search:
     """The search that the flags ask of a model."""
-    from ..decoding.settings import Search
-
-    flags = {"method": flags["search"], **flags}
-    del flags["search"]
-    if flags["beams"] is None:
-        one_z = rewriter.model.latent is None or spread == 0
-        flags["beams"] = max(10, n) if one_z else 10  # an n-best list needs n beams
-    return from_mapping(Search, flags, "search")
+    chosen = {name: value for name, value in flags.items() if value is not None}
+    if "search" in chosen:
+        chosen["method"] = chosen.pop("search")
+    return rewriter.search(n, spread, **chosen)

@@ -18,16 +18,24 @@ def train(
     val: Annotated[str | None, typer.Option(help="Validation pairs.")] = None,
     out: Annotated[str | None, typer.Option(help="The folder of the trained model.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings in YAML; flags go before.")] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(help="A row of the paper's tables: pg, pg-gp, t5, t-cvae, copy ..."),
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="'paper' is the paper to the letter.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     backbone: Annotated[
-        str | None, typer.Option(help="'starter', a hub id or a folder.", show_default="starter")
+        str | None,
+        typer.Option(
+            help="'starter', a hub id, a folder, or 'pointer-generator' and the like from scratch.",
+            show_default="starter",
+        ),
     ] = None,
     prior: Annotated[
         str | None, typer.Option(help="gp, normal, mixture, vamp; 'none' is no latent.")
     ] = None,
     posterior: Annotated[str | None, typer.Option(help="correlated or diagonal.")] = None,
-    injection: Annotated[str | None, typer.Option(help="concat or add.")] = None,
+    injection: Annotated[str | None, typer.Option(help="concat, add or replace.")] = None,
     kernel: Annotated[
         str | None,
         typer.Option(help="rbf, matern12, matern32, matern52, rational_quadratic, linear, cosine."),
@@ -48,6 +56,12 @@ def train(
     kl_weight: Annotated[float | None, typer.Option(help="w; 1 is the bound.")] = None,
     annealing_steps: Annotated[int | None, typer.Option(help="Steps from w = 0 to w.")] = None,
     free_bits: Annotated[float | None, typer.Option(help="Nats of KL that cost nothing.")] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(help="Words of a network from scratch.", show_default="20000")
+    ] = None,
+    lowercase: Annotated[
+        bool | None, typer.Option(help="Lower-case texts (networks from scratch).")
+    ] = None,
     lora: Annotated[
         int | None, typer.Option(help="Rank of low-rank adapters; 0 trains the whole backbone.")
     ] = None,
@@ -81,12 +95,13 @@ def train(
         **{"latent.kernel.scale": scale, "latent.kernel.learnable": learnable},
         **{"objective.kl_weight": kl_weight, "objective.annealing_steps": annealing_steps},
         **{"objective.free_bits": free_bits, "lora.rank": lora, "learning_rate": learning_rate},
+        **{"vocabulary.size": vocabulary, "vocabulary.lowercase": lowercase},
         **{"batch_size": batch_size, "epochs": epochs, "max_steps": max_steps},
         **{"eval_every": eval_every, "patience": patience, "max_length": max_length},
         **{"bf16": bf16, "spread": spread, "seed": seed, "tensorboard": tensorboard},
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    settings = _settings(config, preset, given, resume)
+    settings = _settings(system, config, preset, given, resume)
 
     from ..training import run
 
@@ -97,17 +112,27 @@ def train(
     )
 
 
-def _settings(config: Path | None, preset: str | None, flags: dict[str, Any], resume: bool) -> Any:
+def _settings(
+    system: str | None,
+    config: Path | None,
+    preset: str | None,
+    flags: dict[str, Any],
+    resume: bool,
+) -> Any:
     from ..settings import from_mapping, merge, read_yaml, to_mapping
+    from ..training import catalogue
     from ..training import settings as training
 
-    if resume and "out" in flags and len(flags) == 1 and config is None and preset is None:
+    if resume and "out" in flags and len(flags) == 1 and (system, config, preset) == (None,) * 3:
         return training.resumed_settings(flags["out"])
     values: dict[str, Any] = {} if config is None else read_yaml(config)
     if preset == "paper":
         values = merge({"latent": to_mapping(training.paper_latent()), "spread": 7.0}, values)
     elif preset is not None:
         raise BadInput(f"preset {preset!r} is unknown: 'paper' is the one there is")
+    system = system or values.get("system")
+    if system is not None:
+        values = merge(catalogue.row(system), values)
     if flags.get("latent.prior") == "none":
         flags = {name: value for name, value in flags.items() if not name.startswith("latent.")}
         values["latent"] = None

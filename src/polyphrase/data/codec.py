@@ -41,6 +41,9 @@ class Codec(Protocol):
     def labels(self, texts: Sequence[str], sources: Sources) -> Tensor:
         """Targets of a batch, `[B, T]`, the end token included, padding marked `IGNORED`."""
 
+    def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> dict[str, Tensor]:
+        """A training batch: the tensors of the sources, and `labels`."""
+
     def decode(self, tokens: Sequence[int], sources: Sources, row: int) -> str:
         """The text of one output of the source in `row`."""
 
@@ -96,6 +99,11 @@ class TokenizerCodec:
         for row, values in enumerate(ids):
             labels[row, : len(values)] = torch.tensor(values)
         return labels
+
+    def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> dict[str, Tensor]:
+        """A training batch: see `Codec.pairs`."""
+        encoded = self.encode(sources)
+        return {**encoded.tensors, "labels": self.labels(targets, encoded)}
 
     def decode(self, tokens: Sequence[int], sources: Sources, row: int) -> str:
         """The text without special tokens: see `Codec.decode`."""

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import BadInput, MissingExtra
-from ..files import disk_errors
+from ..files import disk_errors, whole_file
 
 SOURCE_NAMES = (
     *("source", "src", "input", "original", "informal"),
@@ -99,6 +99,19 @@ def read_records(path: str | Path) -> Iterator[tuple[str, Any]]:
 def read_lines(path: str | Path) -> Iterator[str]:
     """Stream the lines of a UTF-8 text file, plain or `.gz`, without their line ends."""
     return _lines(path)
+
+
+def is_plain_text(path: str | Path) -> bool:
+    """Whether a file has no columns: none of the known endings, no tab in its first line."""
+    return _kind(path) == "text" and "\t" not in next(_lines(path), "")
+
+
+def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
+    """Write examples as JSONL, the one format that holds any text."""
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for example in examples:
+            row = {"source": example.source, "references": example.references}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 # Columns -----------------------------------------------------------------------------------------

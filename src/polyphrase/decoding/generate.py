@@ -2,39 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..backbones.executor import Executor, Rules
-from ..backbones.memory import Memory
 from ..errors import BadInput
-from ..latent.latent import Beliefs
+from ..models.system import System
 from .hypotheses import Hypotheses
 from .randomness import latent_noise, word_uniforms
 from .search import run_search
 from .settings import Search
-
-
-class System(Protocol):
-    """What generation asks of a model: the stages of `LatentSeq2Seq`."""
-
-    start_token: int
-    pad_token: int
-    rules: Rules
-
-    def encode(self, sources: Mapping[str, Tensor]) -> Memory:
-        """The states h = f_enc(x)."""
-
-    def beliefs(self, memory: Memory) -> Beliefs | None:
-        """p(z|h) and q(z|h), if there is a z."""
-
-    def fuse(self, memory: Memory, z: Tensor) -> Memory:
-        """The memory under one z per row."""
-
-    def executor(self, memory: Memory) -> Executor:
-        """The decoder over a memory."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +29,44 @@ class Output:
     log_probability: float
 
 
+class NamedDraws:
+    """The random numbers of samples, by name: see `polyphrase.models.system.Draws`.
+
+    Args:
+        seed: the user's seed.
+        names: B texts, which name the random streams.
+        numbers: S sample numbers.
+        spread: of the latent.
+        length: the most words of an output.
+        device: where the numbers are wanted.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        names: Sequence[str],
+        numbers: Sequence[int],
+        spread: float,
+        length: int,
+        device: torch.device,
+    ) -> None:
+        self.numbers = numbers
+        self.spread = spread
+        self._seed = seed
+        self._names = names
+        self._length = length
+        self._device = device
+
+    def normal(self, mask: Tensor, size: int) -> Tensor:
+        """Noise for z, `[S, B, N, size]`, zero at padding."""
+        return latent_noise(self._seed, self._names, self.numbers, mask, size).to(self._device)
+
+    def uniform(self, purpose: str = "z") -> Tensor:
+        """A number in [0, 1) for each word, `[B * S, T]`, for the latent or for the search."""
+        numbers = word_uniforms(self._seed, self._names, self.numbers, self._length, purpose)
+        return numbers.to(self._device)
+
+
 @torch.inference_mode()
 def generate(
     system: System,
@@ -64,9 +79,9 @@ def generate(
 ) -> list[list[Output]]:
     """Generate one output per source and sample number.
 
-    With a latent and `spread > 0`, sample k has a z of its own and gives the best hypothesis under
-    it. Without (no latent, or `spread = 0`: the posterior mean), a stochastic search draws
-    sample k on its own, and any other returns its n best hypotheses.
+    With a latent and `spread > 0`, sample k has a latent of its own and gives the best hypothesis
+    under it. Without (no latent, or `spread = 0`: what is expected of it), a stochastic search
+    draws sample k on its own, and any other returns its n best hypotheses.
 
     Args:
         system: the model.
@@ -78,21 +93,18 @@ def generate(
         search: how words are chosen.
     """
     memory = system.encode(sources)
-    beliefs = system.beliefs(memory)
-    drawn = beliefs is not None and spread > 0
-    if beliefs is not None and drawn:
-        size = beliefs.mean.shape[-1]
-        noise = latent_noise(seed, names, samples, memory.mask, size)
-        z = beliefs.sample(noise.to(memory.states.device), spread)  # [S, B, N, D]
-        memory = system.fuse(memory.repeat(len(samples)), z.transpose(0, 1).flatten(0, 1))
-    elif beliefs is not None:
-        memory = system.fuse(memory, beliefs.mean)
-    if search.stochastic and not drawn:
-        memory = memory.repeat(len(samples))
+    device = memory.states.device
+    draws = NamedDraws(seed, names, samples, spread, search.max_length, device)
+    drawn = system.has_latent and spread > 0
+    memory = system.sampled(memory, draws) if drawn else system.expected(memory)
     uniforms = None
     if search.stochastic:
-        uniforms = word_uniforms(seed, names, samples, search.max_length)
-        uniforms = uniforms.to(memory.states.device)
+        uniforms = draws.uniform("words")
+        if not drawn:  # sample k of each memory of a source draws the same numbers
+            times = len(memory) // len(names)
+            memory = memory.repeat(len(samples))
+            by_source = uniforms.unflatten(0, (len(names), 1, len(samples)))
+            uniforms = by_source.expand(-1, times, -1, -1).flatten(0, 2)
     found = run_search(
         system.executor(memory),
         len(memory),
@@ -100,11 +112,15 @@ def generate(
         system.rules,
         system.start_token,
         system.pad_token,
-        memory.states.device,
+        device,
         uniforms,
     )
     if drawn or search.stochastic:
-        rows = [(row, 0) for row in range(len(memory))]
+        # [B, A, S] rows with one output each: of A memories of a sample, the best speaks.
+        score = found.score[:, 0].view(len(names), -1, len(samples))
+        best = score.argmax(1, keepdim=True)  # [B, 1, S]
+        rows = torch.arange(len(memory), device=device).view_as(score).gather(1, best)
+        places = [(row, 0) for row in rows.flatten().tolist()]
     else:
         if max(samples) >= search.width:
             raise BadInput(
@@ -112,8 +128,8 @@ def generate(
                 f"{search.width}: give at least as many beams, sample words "
                 "(--search sample), or use a model with a latent and a spread above 0"
             )
-        rows = [(row, rank) for row in range(len(memory)) for rank in samples]
-    outputs = _outputs(found, rows, system.rules.end)
+        places = _n_best(found, len(names), samples)
+    outputs = _outputs(found, places, system.rules.end)
     width = len(samples)
     return [
         [
@@ -123,6 +139,19 @@ def generate(
             )
         ]
         for start in range(0, len(outputs), width)
+    ]
+
+
+def _n_best(found: Hypotheses, sources: int, samples: Sequence[int]) -> list[tuple[int, int]]:
+    """The row and the place in it of each wanted rank of each source, whose memories compete."""
+    rows, count = found.score.shape
+    if rows == sources:  # a search has its own idea of an order
+        return [(row, rank) for row in range(rows) for rank in samples]
+    order = found.score.view(sources, -1).argsort(dim=-1, descending=True, stable=True)
+    return [
+        (source * (rows // sources) + place // count, place % count)
+        for source in range(sources)
+        for place in order[source, list(samples)].tolist()
     ]
 
 

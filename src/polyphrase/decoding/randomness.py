@@ -41,11 +41,17 @@ def latent_noise(
     return noise
 
 
-def word_uniforms(seed: int, sources: Sequence[str], samples: Sequence[int], length: int) -> Tensor:
-    """Uniform numbers for drawing words, `[B * S, T]`."""
+def word_uniforms(
+    seed: int,
+    sources: Sequence[str],
+    samples: Sequence[int],
+    length: int,
+    purpose: str = "words",
+) -> Tensor:
+    """Uniform numbers, one for each word, `[B * S, T]`: for drawing it, or for another purpose."""
     return torch.stack(
         [
-            torch.rand(length, generator=stream(seed, source, sample, "words"))
+            torch.rand(length, generator=stream(seed, source, sample, purpose))
             for source in sources
             for sample in samples
         ]

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..backbones.executor import Executor, Rules
@@ -123,7 +124,10 @@ def _top(logits: Tensor, offset: Tensor, count: int) -> tuple[Tensor, Tensor, Te
     groups, width, words = logits.shape
     if words % _BLOCK or width * words // _BLOCK < count:
         flat = (logits + offset[..., None]).flatten(1)
+        if flat.shape[1] < count:  # a small vocabulary: what there is not is never chosen
+            flat = F.pad(flat, (0, count - flat.shape[1]), value=-torch.inf)
         scores, places = flat.topk(count)
+        places = places.where(places < width * words, 0)
         return scores, places // words, places % words
     blocks = words // _BLOCK
     tiled = logits.view(groups, width * blocks, _BLOCK)

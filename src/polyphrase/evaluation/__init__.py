@@ -1,1 +1,1 @@
-"""."""
+"""Evaluation of outputs under the paper's protocol, whatever produced them."""

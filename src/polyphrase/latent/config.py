@@ -19,7 +19,7 @@ KernelName = Literal[
 Scale = Literal["relative", "absolute"]
 Prior = Literal["gp", "normal", "mixture", "vamp"]
 Posterior = Literal["correlated", "diagonal"]
-Injection = Literal["concat", "add"]
+Injection = Literal["concat", "add", "replace"]
 Divergence = Literal["full", "sum", "none"]
 
 
@@ -29,7 +29,7 @@ class KernelConfig:
 
     name: KernelName = "rbf"
     """The shape of k(h, h′); ``gpytorch`` is a kernel object of that library."""
-    v: float = 0.5
+    v: float = 2.0
     """The prior's standard deviation; the paper searches 0.01 to 100, on the absolute scale."""
     r: float = 0.5
     """The length scale; the paper searches 0.0001 to 10, on the absolute scale."""
@@ -52,7 +52,8 @@ class KernelConfig:
             raise BadInput(f"kernel.noise is {self.noise}: give σ²/v², a finite number from 0 up")
         if self.gpytorch is not None and self.name != "gpytorch":
             raise BadInput(
-                f"kernel.gpytorch describes a kernel but kernel.name is {self.name!r}: set it to 'gpytorch'"
+                f"kernel.gpytorch describes a kernel but kernel.name is {self.name!r}: "
+                "set kernel.name to 'gpytorch'"
             )
 
 

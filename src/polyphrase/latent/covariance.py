@@ -3,7 +3,7 @@
 Shapes: G sentences of equal length, n positions, D dimensions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +12,6 @@ from torch.autograd.function import once_differentiable
 
 from ..errors import NotPositiveDefinite
 
-CAST_ELEMENTS = 2**16
-"""The most elements of a float64 copy of states, unless one sentence has more."""
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
 """What the diagonal gains, as a share of its mean, until a Cholesky factor exists."""
 SAME_POINT = 2.0**-44
@@ -23,42 +21,51 @@ SAME_POINT = 2.0**-44
 def gram(x: Tensor) -> Tensor:
     """X Xᵀ of each sentence in float64: [G, n, D] of any dtype to [G, n, n].
 
-    Only `x` is kept for the backward pass, and no float64 copy of more than a few sentences exists.
+    Only `x` itself is kept for the backward pass, no float64 copy of it.
     """
-    return _Gram.apply(x, False)
+    return _Gram.apply(x)
 
 
-def squared_distances(x: Tensor) -> Tensor:
-    """|xᵢ - xⱼ|² within each sentence in float64: [G, n, D] of any dtype to [G, n, n].
-
-    Taken from the Gram matrix of the centred states, so that moving a sentence changes nothing.
-    """
-    products = _Gram.apply(x, True)
+def squared_distances(products: Tensor) -> Tensor:
+    """|xᵢ - xⱼ|² from the Gram matrix, [G, n, n]."""
     norms = products.diagonal(dim1=-2, dim2=-1)
     sums = norms.unsqueeze(-1) + norms.unsqueeze(-2)
     distances = sums - 2 * products
-    return distances.masked_fill(distances <= SAME_POINT * sums.detach(), 0.0)
+    return distances.masked_fill(distances <= SAME_POINT * sums, 0.0)
 
 
 class Factor(NamedTuple):
-    """A covariance A with all that its Cholesky factor gives."""
+    """A covariance A with all that its Cholesky factor gives.
+
+    A full one has matrices [G, n, n]; a diagonal one has their diagonals alone, [G, n].
+    """
 
     matrix: Tensor
-    """A, [G, n, n]."""
+    """A."""
     cholesky: Tensor
-    """L, with A = L Lᵀ, [G, n, n]."""
+    """L, with A = L Lᵀ."""
     precision: Tensor
-    """A⁻¹, [G, n, n]."""
+    """A⁻¹."""
     logdet: Tensor
     """log|A|, [G]."""
+
+    @classmethod
+    def of_variance(cls, variance: Tensor) -> "Factor":
+        """The diagonal covariance with this variance, [G, n]."""
+        return cls(variance, variance.sqrt(), 1 / variance, variance.log().sum(-1))
+
+    @property
+    def full(self) -> bool:
+        """Whether it has more than a diagonal."""
+        return self.matrix.dim() == 3
 
     @property
     def variance(self) -> Tensor:
         """The diagonal of A, [G, n]."""
-        return self.matrix.diagonal(dim1=-2, dim2=-1)
+        return diagonal(self.matrix)
 
     def correlation(self) -> "Factor":
-        """The same for the correlation matrix of A: it has unit variances."""
+        """The correlation matrix of a full A: the covariance with unit variance."""
         deviation = self.variance.sqrt()
         outer = deviation.unsqueeze(-1) * deviation.unsqueeze(-2)
         return Factor(
@@ -68,24 +75,34 @@ class Factor(NamedTuple):
             logdet=self.logdet - self.variance.log().sum(-1),
         )
 
+    def colour(self, noise: Tensor) -> Tensor:
+        """L ε: noise [..., G, n, D] with this covariance over positions, in its own dtype."""
+        cholesky = self.cholesky.to(noise.dtype)
+        return cholesky @ noise if self.full else cholesky.unsqueeze(-1) * noise
 
-def factorise(matrix: Tensor, what: str = "the covariance") -> Factor:
+
+def diagonal(matrix: Tensor) -> Tensor:
+    """The diagonals of [G, n, n], or [G, n] as it is."""
+    return matrix.diagonal(dim1=-2, dim2=-1) if matrix.dim() == 3 else matrix
+
+
+def factorise(matrix: Tensor, name: Callable[[], str]) -> Factor:
     """Factorise covariances [G, n, n], adding jitter only where there is no factor without.
 
     Args:
         matrix: symmetric, float64.
-        what: how to call the matrix in a message.
+        name: says how to call the matrix in a message.
 
     Raises:
         NotPositiveDefinite: where the largest jitter is not enough.
     """
-    cholesky, precision, logdet, jitter = _Factorise.apply(matrix, what)
+    cholesky, precision, logdet, jitter = _Factorise.apply(matrix, name)
     if jitter.any():
         matrix = matrix + torch.diag_embed(jitter.unsqueeze(-1).expand(matrix.shape[:-1]))
     return Factor(matrix, cholesky, precision, logdet)
 
 
-def _cholesky(matrix: Tensor, what: str) -> tuple[Tensor, Tensor]:
+def _cholesky(matrix: Tensor, name: Callable[[], str]) -> tuple[Tensor, Tensor]:
     """The lower factor of each matrix and the jitter that it took, [G]."""
     cholesky, failed = torch.linalg.cholesky_ex(matrix)
     scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -99,52 +116,33 @@ def _cholesky(matrix: Tensor, what: str) -> tuple[Tensor, Tensor]:
     if not failed.any():
         return cholesky, jitter
     raise NotPositiveDefinite(
-        f"{what} of a sentence with N = {matrix.shape[-1]} is not positive definite even with "
+        f"{name()} of a sentence with N = {matrix.shape[-1]} is not positive definite even with "
         f"{JITTERS[-1]:g} of its variance added: raise the kernel's noise, or lower r"
     )
 
 
-def _chunks(x: Tensor) -> Iterator[slice]:
-    count = max(1, CAST_ELEMENTS // max(1, x[0].numel()))
-    return (slice(start, start + count) for start in range(0, x.shape[0], count))
-
-
-def _double(x: Tensor, centred: bool) -> Tensor:
-    x = x.double()
-    return x - x.mean(-2, keepdim=True) if centred else x
-
-
 class _Gram(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, centred: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.centred = centred
-        products = x.new_empty(*x.shape[:-1], x.shape[-2], dtype=torch.float64)
-        for chunk in _chunks(x):
-            states = _double(x[chunk], centred)
-            torch.bmm(states, states.mT, out=products[chunk])
-        return products
+        x = x.double()
+        return x @ x.mT
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        result = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for chunk in _chunks(x):
-            weights = gradient[chunk] + gradient[chunk].mT
-            states = weights @ _double(x[chunk], ctx.centred)
-            if ctx.centred:
-                states -= states.mean(-2, keepdim=True)
-            result[chunk] = states
-        return result, None
+        return ((gradient + gradient.mT) @ x.double()).to(x.dtype)
 
 
 class _Factorise(torch.autograd.Function):
     """A to its Cholesky factor, A⁻¹, log|A| and the jitter that it took."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, what: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        cholesky, jitter = _cholesky(matrix, what)
+    def forward(
+        ctx: Any, matrix: Tensor, name: Callable[[], str]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        cholesky, jitter = _cholesky(matrix, name)
         identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
         inverse = torch.linalg.solve_triangular(cholesky, identity.expand_as(cholesky), upper=False)
         precision = inverse.mT @ inverse

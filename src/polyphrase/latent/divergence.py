@@ -1,58 +1,136 @@
 """KL divergences from the posterior to the prior, in float64: every closed form is here.
 
-Shapes: G sentences of equal length, n positions, D dimensions. P is the prior's precision [G, n, n]
-(`None` for I); the posterior of dimension d is N(mean_d, diag(t_d) M diag(t_d)), with M its base
-covariance, [G, n, n] or as a diagonal [G, n], and t = exp(log_ratio / 2), [G, n, D].
+The posterior of dimension d is N(mean_d, diag(t_d) M diag(t_d)) over the positions of a sentence,
+M its base covariance and t² = exp(log_ratio); a Gaussian prior is N(mean_d − δ_d, A).
+
+Shapes: G sentences of equal length, n positions, D dimensions.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from .covariance import gram
+from ..errors import BadInput
+from .covariance import Factor, diagonal, factorise, gram
+from .distributions import Gaussian, Mixture, Posterior
 
 
-def gaussian_kl(
-    precision: Tensor | None, base: Tensor, logdets: Tensor, delta: Tensor, log_ratio: Tensor
-) -> Tensor:
-    """½ [ Σ_d t_dᵀ(P∘M)t_d + Σ_d δ_dᵀPδ_d − nD + D log(|A|/|M|) − Σ log t² ], nats per sentence, [G].
+def kl(q: Posterior, p: Gaussian | Mixture, z: Tensor | None = None) -> Tensor:
+    """KL[q ‖ p] in nats per sentence, [G].
 
-    Args:
-        precision: P = A⁻¹.
-        base: M.
-        logdets: log|A| − log|M|, [G].
-        delta: δ, the posterior's mean less the prior's, [G, n, D].
-        log_ratio: log t², [G, n, D].
+    To a mixture it is -H[q] - log p(z), with the entropy in closed form and one sample z of q,
+    [G, n, D]. To a Gaussian, with P = A⁻¹ and ∘ the elementwise product:
+
+    ½ [ Σ_d t_dᵀ(P∘M)t_d + Σ_d δ_dᵀPδ_d − nD + D log(|A|/|M|) − Σ log t² ]
     """
-    n, dimensions = delta.shape[-2:]
-    if precision is None:
-        quadratic = _total(delta.square())
+    if isinstance(p, Mixture):
+        if z is None:
+            raise BadInput("the KL to a mixture has no closed form: give it a sample z")
+        return -entropy(q) - p.log_density(z).sum(-1)
+    n, dimensions = q.mean.shape[-2:]
+    trace = _trace(_weights(p.covariance, q.base), q.log_ratio)
+    quadratic = _Quadratic.apply(p.covariance.precision, _difference(q, p))
+    logdets = dimensions * (p.covariance.logdet - q.base.logdet - n)
+    return 0.5 * (trace + quadratic + logdets - _total(q.log_ratio))
+
+
+@torch.no_grad()
+def kl_per_dimension(q: Posterior, p: Gaussian) -> Tensor:
+    """The terms of `kl`, one for each dimension, [G, D]."""
+    ratio, delta = (0.5 * q.log_ratio.double()).exp(), _difference(q, p).double()
+    trace = (ratio * _times(_weights(p.covariance, q.base), ratio)).sum(-2)
+    quadratic = (delta * _times(p.covariance.precision, delta)).sum(-2)
+    logdets = (p.covariance.logdet - q.base.logdet - delta.shape[-2]).unsqueeze(-1)
+    return 0.5 * (trace + quadratic + logdets - q.log_ratio.sum(-2, dtype=torch.float64))
+
+
+def kl_of_sum(q: Posterior, p: Gaussian) -> Tensor:
+    """The KL of one scalar per position, u = Σ_d z_d, as in the code released with the paper, [G].
+
+    The prior's covariance is D A, the posterior's Q = M ∘ Σ_d t_d t_dᵀ. It is never more than `kl`,
+    and bounds nothing of what z carries in the other D − 1 directions.
+    """
+    n, dimensions = q.mean.shape[-2:]
+    if q.base.full:
+        products = gram((0.5 * q.log_ratio).exp())
+        posterior = factorise(q.base.matrix * products, lambda: "the summed posterior")
     else:
-        quadratic = _inner(precision, gram(delta))
-    if precision is None or base.dim() == 2:
-        variance = base if base.dim() == 2 else _diagonal(base)
-        weights = variance if precision is None else variance * _diagonal(precision)
-        trace = (weights * log_ratio.exp().sum(-1, dtype=torch.float64)).sum(-1)
-    else:
-        trace = _inner(precision * base, gram((0.5 * log_ratio).exp()))
-    return 0.5 * (trace + quadratic + dimensions * (logdets - n) - _total(log_ratio))
+        variance = q.log_ratio.exp().sum(-1, dtype=torch.float64)
+        posterior = Factor.of_variance(q.base.matrix * variance)
+    trace = _total(_weights(p.covariance, posterior))
+    delta = _difference(q, p).sum(-1, keepdim=True, dtype=torch.float64)
+    quadratic = _Quadratic.apply(p.covariance.precision, delta)
+    logdets = p.covariance.logdet - posterior.logdet + n * (math.log(dimensions) - 1)
+    return 0.5 * ((trace + quadratic) / dimensions + logdets)
 
 
-def _diagonal(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1)
+def mean_field_floor(q: Posterior, p: Gaussian | Mixture) -> Tensor:
+    """½ D [ log|A| + Σ_i log Pᵢᵢ ], the least KL that independent positions can reach, [G].
+
+    0 for a correlated posterior, and for a prior whose positions are independent.
+    """
+    if q.base.full or isinstance(p, Mixture):
+        return torch.zeros_like(q.base.logdet)
+    independent = diagonal(p.covariance.precision).log().sum(-1)
+    return 0.5 * q.mean.shape[-1] * (p.covariance.logdet + independent)
 
 
-def _inner(left: Tensor, right: Tensor) -> Tensor:
-    return (left * right).sum(-1).sum(-1)
+def entropy(q: Posterior) -> Tensor:
+    """H[q] = ½ [ nD (1 + log 2π) + D log|M| + Σ log t² ], [G]."""
+    n, dimensions = q.mean.shape[-2:]
+    constant = n * (1 + math.log(2 * math.pi))
+    return 0.5 * (dimensions * (constant + q.base.logdet) + _total(q.log_ratio))
+
+
+def _difference(q: Posterior, p: Gaussian) -> Tensor:
+    return q.mean if p.mean is None else q.mean - p.mean
+
+
+def _weights(prior: Factor, base: Factor) -> Tensor:
+    """P∘M, or its diagonal where one of the two is diagonal."""
+    if prior.full == base.full:
+        return prior.precision * base.matrix
+    return diagonal(prior.precision) * base.variance
+
+
+def _trace(weights: Tensor, log_ratio: Tensor) -> Tensor:
+    """Σ_d t_dᵀ W t_d, [G]."""
+    if weights.dim() == 2:
+        return (weights * log_ratio.exp().sum(-1, dtype=torch.float64)).sum(-1)
+    return _Quadratic.apply(weights, (0.5 * log_ratio).exp())
 
 
 def _total(x: Tensor) -> Tensor:
-    return x.sum(-1, dtype=torch.float64).sum(-1)
+    """The sum over all but sentences, axis by axis: its order does not depend on the block."""
+    while x.dim() > 1:
+        x = x.sum(-1, dtype=torch.float64)
+    return x
 
 
-def entropy(logdet: Tensor, log_ratio: Tensor) -> Tensor:
-    """½ [ nD (1 + log 2π) + D log|M| + Σ log t² ], [G]."""
-    n, dimensions = log_ratio.shape[-2:]
-    constant = n * dimensions * (1 + math.log(2 * math.pi))
-    return 0.5 * (constant + dimensions * logdet + _total(log_ratio))
+def _times(weights: Tensor, x: Tensor) -> Tensor:
+    return weights @ x if weights.dim() == 3 else weights.unsqueeze(-1) * x
+
+
+class _Quadratic(torch.autograd.Function):
+    """Σ_d x_dᵀ W x_d, [G], for symmetric W [G, n, n] or its diagonal [G, n].
+
+    x [G, n, D] is of any dtype; no float64 copy of it is kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, x: Tensor) -> Tensor:
+        wide = x.double()
+        products = wide @ wide.mT if weights.dim() == 3 else wide.square().sum(-1)
+        ctx.save_for_backward(weights, x, products)
+        return _total(weights * products)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        weights, x, products = ctx.saved_tensors
+        gradient = gradient.view(-1, *[1] * (weights.dim() - 1))
+        of_x = _times(2 * gradient * weights, x.double())
+        return gradient * products, of_x.to(x.dtype)

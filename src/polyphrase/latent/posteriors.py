@@ -1,64 +1,47 @@
-"""The posterior heads f_μ and f_σ² (paper, section 3): one linear layer each."""
+"""The posterior q(z|h) (paper, section 3): two linear layers, f_μ and f_σ²."""
 
-from typing import Any
-
-import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from .linear import by_sentence, projection
 
 
-class Heads(nn.Module):
-    """What the encoder's states say of z: a mean and a log-variance, each linear in h.
+class PosteriorNetwork(nn.Module):
+    """The mean f_μ(h) and log-variance log f_σ²(h) of each position, both linear in h.
 
-    When they start at the prior both layers are zero at first, and are added to a mean and a
-    log-variance that the prior gives; otherwise they stand alone, as in the paper.
+    Where they start at the prior both are zero at first, and add to the prior's mean and to the
+    logarithm of its variance. A prior that knows nothing of h has no mean that lets h through:
+    there the mean starts at h, with a root mean square of 1 at each position, and the variance at
+    1, so that z carries the source from the first step on.
 
     Shapes: G sentences of equal length, n positions, D_h encoder and D latent dimensions.
     """
 
-    def __init__(self, hidden_size: int, size: int, *, start_at_zero: bool) -> None:
+    def __init__(
+        self, hidden_size: int, size: int, *, start_at_prior: bool, prior_sees_h: bool
+    ) -> None:
         super().__init__()
+        self.start_at_prior = start_at_prior
         self.mean = nn.Linear(hidden_size, size)
         self.log_variance = nn.Linear(hidden_size, size)
-        if start_at_zero:
+        self.projection: nn.Module | None = None
+        if start_at_prior:
             for parameter in self.parameters():
                 nn.init.zeros_(parameter)
+            if not prior_sees_h:
+                self.projection = projection(hidden_size, size)
 
-    def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """[G, n, D_h] to a mean and a log-variance, [G, n, D]."""
-        return rowwise(states, self.mean), rowwise(states, self.log_variance)
+    def forward(self, states: Tensor, prior_mean: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance at states [G, n, D_h], the latter relative to a prior that sees h.
 
-
-def rowwise(states: Tensor, layer: nn.Linear) -> Tensor:
-    """The layer applied to each sentence by itself, [G, n, D_h] to [G, n, D].
-
-    One product over the rows of all sentences would round a row differently with the number of rows
-    around it; a product per sentence does not.
-    """
-    kind = states.device.type
-    if torch.is_autocast_enabled(kind):
-        dtype = torch.get_autocast_dtype(kind)
-    else:
-        dtype = torch.promote_types(states.dtype, layer.weight.dtype)
-    result = dtype if dtype.itemsize > 2 else torch.float32
-    with torch.autocast(kind, enabled=False):
-        product = _Rowwise.apply(states.to(dtype), layer.weight.to(dtype)).to(result)
-        return product if layer.bias is None else product + layer.bias.to(result)
-
-
-class _Rowwise(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(states, weight)
-        return states @ weight.mT.expand(states.shape[0], -1, -1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        states, weight = ctx.saved_tensors
-        of_states = of_weight = None
-        if ctx.needs_input_grad[0]:
-            of_states = gradient @ weight.expand(states.shape[0], -1, -1)
-        if ctx.needs_input_grad[1]:
-            of_weight = gradient.flatten(0, 1).mT @ states.flatten(0, 1)
-        return of_states, of_weight
+        Args:
+            states: of the encoder.
+            prior_mean: [G, n, D], of a prior that sees h.
+        """
+        mean = by_sentence(states, self.mean)
+        if self.projection is not None:
+            start = by_sentence(states, self.projection).to(mean.dtype)
+            mean = mean + functional.rms_norm(start, start.shape[-1:])
+        elif self.start_at_prior and prior_mean is not None:
+            mean = mean + prior_mean
+        return mean, by_sentence(states, self.log_variance)

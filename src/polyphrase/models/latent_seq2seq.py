@@ -1,47 +1,31 @@
 """An encoder-decoder with random context variables between its halves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSeq2SeqLM, GenerationMixin, PreTrainedModel
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..backbones.backbone import load_seq2seq
 from ..backbones.executor import Executor, Rules
 from ..backbones.huggingface import HuggingFaceBackbone
 from ..backbones.memory import Memory
-from ..data.codec import IGNORED
+from ..backbones.pointer_generator import PointerGenerator, PointerGeneratorConfig
+from ..data.codec import Codec
 from ..errors import BadInput
+from ..latent.beliefs import Beliefs
 from ..latent.config import LatentConfig
-from ..latent.latent import Beliefs, Latent
+from ..latent.latent import Latent
 from ..settings import from_mapping, to_mapping
 from .adapters import LoraSettings, add_adapters
 from .auto import register
 from .config import PolyphraseConfig
 from .injection import Injection
 from .saving import SavedFolder
-
-
-@dataclass
-class ElboOutput:
-    """One evidence lower bound per sentence, in nats.
-
-    Attributes:
-        loss: (sum of nll + sum of kl) / number of target tokens.
-        nll: -log p(y | z) at one z, `[B]`.
-        kl: KL[q(z|h) || p(z|h)], `[B]`; zeros without a latent.
-        tokens: how many target tokens are real.
-        beliefs: prior and posterior of the batch, `None` without a latent.
-    """
-
-    loss: Tensor
-    nll: Tensor
-    kl: Tensor
-    tokens: Tensor
-    beliefs: Beliefs | None = None
+from .system import Draws, ElboOutput
 
 
 class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
@@ -63,9 +47,7 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
         network: PreTrainedModel | None = None,
     ) -> None:
         super().__init__(config)
-        if network is None:
-            network = AutoModelForSeq2SeqLM.from_config(config.network_config)
-        self.backbone = HuggingFaceBackbone(network)
+        self.backbone = _backbone(config.network_config, network)
         settings = config.latent_config
         self.latent: Latent | None = None
         self.injection: Injection | None = None
@@ -74,8 +56,9 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
             self.latent = Latent(settings, width, kernel=kernel)
             self.injection = Injection(settings.injection, self.latent.dimension, width)
         if config.lora is not None:
-            add_adapters(network, from_mapping(LoraSettings, config.lora, "config.json: lora"))
-        self.generation_config = network.generation_config
+            lora = from_mapping(LoraSettings, config.lora, "config.json: lora")
+            add_adapters(self.hugging_face.network, lora)
+        self.generation_config = self.backbone.generation_config
         self.post_init()
 
     @classmethod
@@ -104,6 +87,14 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
         return cls(config, kernel=kernel, network=network)
 
     @classmethod
+    def from_scratch(
+        cls, backbone: PretrainedConfig, latent: LatentConfig | None = None, **kwargs: Any
+    ) -> "LatentSeq2Seq":
+        """A backbone with fresh weights, and a fresh latent."""
+        settings = None if latent is None else to_mapping(latent)
+        return cls(PolyphraseConfig(backbone=backbone.to_dict(), latent=settings), **kwargs)
+
+    @classmethod
     def from_config_and_base(cls, config: PolyphraseConfig, **kwargs: Any) -> "LatentSeq2Seq":
         """The model that a saved folder's weights are read into."""
         network = None if config.base is None else load_seq2seq(config.base)
@@ -111,6 +102,25 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
 
     def init_weights(self) -> None:
         """Leave the weights alone: backbone, latent and injection each start themselves."""
+
+    def codec(self, name: str, max_length: int | None = None) -> Codec:
+        """The vocabulary that lies in a saved folder, or that a pretrained backbone comes with.
+
+        Args:
+            name: the folder or the backbone.
+            max_length: the longest source and target, in tokens.
+        """
+        return self.backbone.codec(name, max_length)
+
+    @property
+    def hugging_face(self) -> HuggingFaceBackbone:
+        """The backbone, where what is asked for exists in Hugging Face's networks only."""
+        if not isinstance(self.backbone, HuggingFaceBackbone):
+            raise BadInput(
+                f"a {self.backbone.config.model_type} has no Hugging Face network inside: load it "
+                "with polyphrase.load, and train it whole"
+            )
+        return self.backbone
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -128,6 +138,25 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
             raise TypeError("a deterministic model has no z to fuse")
         z = z.to(memory.states.dtype)
         return memory.with_states(self.injection(z, memory.states))
+
+    @property
+    def has_latent(self) -> bool:
+        """Whether there is a z."""
+        return self.latent is not None
+
+    def expected(self, memory: Memory) -> Memory:
+        """The memory at the posterior mean; the deterministic model's is what it is."""
+        beliefs = self.beliefs(memory)
+        return memory if beliefs is None else self.fuse(memory, beliefs.mean)
+
+    def sampled(self, memory: Memory, draws: Draws) -> Memory:
+        """One z of its own for each sample: see `System.sampled`."""
+        beliefs = self.beliefs(memory)
+        if beliefs is None:
+            raise TypeError("a deterministic model has no z to draw")
+        noise = draws.normal(memory.mask, beliefs.mean.shape[-1])
+        z = beliefs.sample(noise, draws.spread)  # [S, B, N, D]
+        return self.fuse(memory.repeat(len(draws.numbers)), z.transpose(0, 1).flatten(0, 1))
 
     def nll(self, memory: Memory, labels: Tensor) -> Tensor:
         """-log p(y | memory) of each row, `[R]`."""
@@ -153,15 +182,14 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
         kl = memory.states.new_zeros(len(memory), dtype=torch.float32)
         if beliefs is not None:
             mean = beliefs.mean
-            z = mean
-            if self.training if sample is None else sample:
-                z = beliefs.sample(torch.randn_like(mean, dtype=torch.float32))
-            kl = beliefs.kl(z)
-            memory = self.fuse(memory, z)
-        nll = self.nll(memory, labels)
-        tokens = (labels != IGNORED).sum()
-        loss = (nll.sum() + kl.sum()) / tokens
-        return ElboOutput(loss=loss, nll=nll, kl=kl, tokens=tokens, beliefs=beliefs)
+            drawn = beliefs.sample(torch.randn_like(mean, dtype=torch.float32))
+            # A KL without closed form is estimated at the draw: at the mean it would be biased.
+            kl = beliefs.kl(drawn)
+            at_mean = not (self.training if sample is None else sample)
+            memory = self.fuse(memory, mean if at_mean else drawn)
+        nll, penalty = self.backbone.losses(memory, labels)
+        diagnose = None if beliefs is None else partial(_diagnosis, beliefs)
+        return ElboOutput.of(nll, kl, labels, diagnose, penalty)
 
     # -- words -------------------------------------------------------------------------------
 
@@ -223,7 +251,7 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
             if input_ids is None:
                 raise TypeError("give input_ids or encoder_outputs")
             encoder_outputs = self.get_encoder()(input_ids, attention_mask)
-        return self.backbone.network(
+        return self.hugging_face.network(
             encoder_outputs=encoder_outputs,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
@@ -236,15 +264,33 @@ class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
 
     def get_input_embeddings(self) -> nn.Module:
         """The network's word embeddings."""
-        return self.backbone.network.get_input_embeddings()
+        return self.backbone.input_embeddings
 
     def get_output_embeddings(self) -> nn.Module:
         """The network's output layer."""
-        return self.backbone.network.get_output_embeddings()
+        return self.backbone.output_embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Labels shifted right, as the network wants them."""
-        return self.backbone.network.prepare_decoder_input_ids_from_labels(labels)
+        return self.hugging_face.network.prepare_decoder_input_ids_from_labels(labels)
+
+
+def _backbone(
+    config: PretrainedConfig, network: PreTrainedModel | None
+) -> HuggingFaceBackbone | PointerGenerator:
+    if isinstance(config, PointerGeneratorConfig):
+        return PointerGenerator(config)
+    if network is None:
+        return HuggingFaceBackbone.from_config(config)
+    return HuggingFaceBackbone(network)
+
+
+def _diagnosis(beliefs: Beliefs) -> dict[str, float]:
+    return {
+        "kl_floor": float(beliefs.floor().mean()),
+        "active": float(beliefs.active().sum()),
+        "correlation": beliefs.correlation(),
+    }
 
 
 class MeanEncoder:
@@ -260,10 +306,7 @@ class MeanEncoder:
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         memory = self._model.encode({"input_ids": input_ids, "attention_mask": attention_mask})
-        beliefs = self._model.beliefs(memory)
-        if beliefs is not None:
-            memory = self._model.fuse(memory, beliefs.mean)
-        return BaseModelOutput(last_hidden_state=memory.states)
+        return BaseModelOutput(last_hidden_state=self._model.expected(memory).states)
 
     __call__ = forward
 

@@ -23,8 +23,7 @@ class CollapseAlarm(TrainerCallback):
     units, Burda et al. 2016): whatever the decoder still knows, it does not know it from z.
     """
 
-    def __init__(self, dimensions: int) -> None:
-        self._dimensions = dimensions
+    def __init__(self) -> None:
         self._raised = False
 
     def on_evaluate(
@@ -41,10 +40,10 @@ class CollapseAlarm(TrainerCallback):
             return
         self._raised = True
         warnings.warn(
-            f"posterior collapse at step {state.global_step}: 0 of {self._dimensions} latent "
-            f"dimensions are active and the KL is {metrics['eval_kl']:.3g} nats per sentence, so z "
-            "says nothing of the source. Try a Gaussian-process prior (--prior gp), a smaller "
-            "--kl-weight, --annealing-steps or --free-bits",
+            f"posterior collapse at step {state.global_step}: no latent dimension is active and "
+            f"the KL is {metrics['eval_kl']:.3g} nats per sentence, so z says nothing of the "
+            "source. Try a Gaussian-process prior (--prior gp), a smaller --kl-weight, "
+            "--annealing-steps or --free-bits",
             PosteriorCollapse,
             stacklevel=2,
         )
@@ -137,5 +136,6 @@ def _parts(logs: dict[str, float], prefix: str) -> str:
     parts = [f"nll {logs[prefix + 'nll']:.4f}"]
     if prefix + "kl" in logs:
         parts.append(f"kl {logs[prefix + 'kl']:.2f}")
+    if prefix + "active" in logs:
         parts.append(f"active {logs[prefix + 'active']:.0f}")
     return "  ".join(parts)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """loss = [ sum_b -log p(y_b | z_b) + w KL_b ] / (number of target tokens), eq. (6).
+    """loss = [ sum_b -log p(y_b | z_b) + w KL_b + c_b ] / (number of target tokens), eq. (6).
+
+    c is what a system pays for beside the bound: 0 but for coverage and for the training of
+    selectors.
 
     Attributes:
         kl_weight: w; 1 is the bound itself, and the paper's.
@@ -36,7 +39,14 @@ class Objective:
             return self.kl_weight
         return self.kl_weight * min(1.0, step / self.annealing_steps)
 
-    def loss(self, nll: Tensor, kl: Tensor, tokens: Tensor | int, step: int) -> Tensor:
+    def loss(
+        self,
+        nll: Tensor,
+        kl: Tensor,
+        tokens: Tensor | int,
+        step: int,
+        penalty: Tensor | None = None,
+    ) -> Tensor:
         """The loss of a batch.
 
         Args:
@@ -44,7 +54,11 @@ class Objective:
             kl: nats per sentence, `[B]`.
             tokens: target tokens of the batch, or of all the batches of one update.
             step: how many updates have been made.
+            penalty: c per sentence, `[B]`, if there is any.
         """
         if self.free_bits:
             kl = kl.clamp(min=self.free_bits)
-        return (nll.sum() + self.weight(step) * kl.sum()) / tokens
+        total = nll.sum() + self.weight(step) * kl.sum()
+        if penalty is not None:
+            total = total + penalty.sum()
+        return total / tokens

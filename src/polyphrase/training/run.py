@@ -11,14 +11,16 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging as transformers_logging
 
-from ..backbones.backbone import load_tokenizer
+from ..backbones.lean import make_lean
 from ..backbones.packed import has_bfloat16
-from ..data.codec import TokenizerCodec
 from ..data.readers import read_examples
+from ..data.vocabulary import Vocabulary
+from ..decoding.settings import Search
 from ..errors import BadInput, MissingExtra
 from ..files import disk_errors, write_text
+from ..models.catalogue import FROM_SCRATCH, AnySystem, Built, build
 from ..models.latent_seq2seq import LatentSeq2Seq
-from ..settings import to_yaml
+from ..settings import from_mapping, to_mapping, to_yaml
 from .callbacks import CollapseAlarm, History, ProgressBar
 from .settings import SETTINGS, TrainSettings
 from .trainer import Collator, ElboTrainer, Pairs
@@ -28,7 +30,7 @@ CHECKPOINTS = "checkpoints"
 
 def train(
     settings: TrainSettings, resume: bool = False, kernel: nn.Module | None = None
-) -> LatentSeq2Seq:
+) -> AnySystem:
     """Train a model and save it to `settings.out`.
 
     The folder then holds the model with the lowest validation loss, its tokenizer,
@@ -50,19 +52,26 @@ def train(
     pairs = _pairs(settings.train)
     validation = _pairs(settings.val)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = replace(settings, bf16=has_bfloat16(device) if settings.bf16 is None else settings.bf16)
+    settings = replace(
+        settings, bf16=has_bfloat16(device) if settings.bf16 is None else settings.bf16
+    )
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / SETTINGS, to_yaml(settings))
 
     set_seed(settings.seed)
-    model = LatentSeq2Seq.from_backbone(settings.backbone, settings.latent, settings.lora, kernel)
+    built = _begin(settings, pairs, kernel)
+    model, codec = built.model, built.codec
     model.generation_config.spread = settings.spread
-    limit = min(filter(None, (settings.max_length, model.backbone.max_source_length)))
-    codec = TokenizerCodec(load_tokenizer(settings.backbone), limit, limit)
+    make_lean(model)
+    if settings.search:
+        model.generation_config.search = to_mapping(from_mapping(Search, settings.search, "search"))
+    if not any(weight.requires_grad for weight in model.parameters()):
+        _save(built, folder)
+        return model.eval()
     trainer = ElboTrainer(
         objective=settings.objective,
-        lengths=[codec.length(source) + codec.length(target) for source, target in pairs],
+        lengths=[(codec.length(source), codec.length(target)) for source, target in pairs],
         model=model,
         args=_arguments(settings, checkpoints, len(pairs)),
         data_collator=Collator(codec),
@@ -72,16 +81,40 @@ def train(
             EarlyStoppingCallback(settings.patience),
             ProgressBar(),
             History(folder),
-            *([CollapseAlarm(model.latent.dimension)] if model.latent is not None else []),
+            CollapseAlarm(),
         ],
     )
     for default in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(default)
     with disk_errors(folder):
         trainer.train(resume_from_checkpoint=checkpoint)
-        model.save_pretrained(folder)
-        codec.save_pretrained(folder)
+        _save(built, folder)
     return model.eval()
+
+
+def _begin(
+    settings: TrainSettings, pairs: list[tuple[str, str]], kernel: nn.Module | None
+) -> Built:
+    """The system at step 0."""
+    if settings.backbone not in FROM_SCRATCH:
+        model = LatentSeq2Seq.from_backbone(
+            settings.backbone, settings.latent, settings.lora, kernel
+        )
+        return Built(model, model.codec(settings.backbone, settings.max_length))
+    if settings.lora is not None:
+        raise BadInput(f"{settings.backbone} is trained from scratch: leave out --lora")
+    words = Vocabulary.build(
+        (text for pair in pairs for text in pair),
+        settings.vocabulary.size,
+        settings.vocabulary.lowercase,
+    )
+    return build(settings.backbone, settings.network, settings.latent, words, settings.max_length)
+
+
+def _save(built: Built, folder: Path) -> None:
+    with disk_errors(folder):
+        built.model.save_pretrained(folder)
+        built.codec.save_pretrained(folder)
 
 
 def _pairs(path: str) -> list[tuple[str, str]]:
@@ -109,10 +142,15 @@ def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> Traini
     return TrainingArguments(
         output_dir=str(checkpoints),
         learning_rate=settings.learning_rate,
-        lr_scheduler_type="constant",
-        optim="adamw_torch",
+        lr_scheduler_type="constant" if settings.decay is None else "reduce_lr_on_plateau",
+        lr_scheduler_kwargs={}
+        if settings.decay is None
+        else {"factor": settings.decay, "patience": 0},
+        optim="adamw_torch_fused",
         weight_decay=0.0,  # AdamW without decay is Adam
-        max_grad_norm=1.0,
+        adam_beta1=settings.betas[0],
+        adam_beta2=settings.betas[1],
+        max_grad_norm=settings.clip,
         per_device_train_batch_size=settings.batch_size,
         per_device_eval_batch_size=settings.batch_size,
         num_train_epochs=settings.epochs,

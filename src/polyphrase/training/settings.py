@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import BadInput
 from ..latent.config import KernelConfig, LatentConfig
@@ -14,6 +15,25 @@ SETTINGS = "settings.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
+class VocabularySettings:
+    """The words that a network from scratch has rows for.
+
+    Attributes:
+        size: how many, the special words included; the paper's.
+        lowercase: whether texts lose their case, as T-CVAE was published.
+    """
+
+    size: int = 20_000
+    lowercase: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 5:
+            raise BadInput(
+                f"vocabulary.size is {self.size}: four words are special, give 5 or more"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     """A training run; the optimisation defaults are the paper's (appendix C).
 
@@ -21,11 +41,19 @@ class TrainSettings:
         train: the training pairs, any format that `polyphrase data` reads.
         val: the validation pairs.
         out: the folder of the trained model.
-        backbone: `starter`, a hub id or a folder.
+        system: the row of the catalogue whose settings the run began with, if any.
+        backbone: `starter`, a hub id or a folder; or a network that is trained from scratch,
+            `pointer-generator`, `variation-attention`, `multi-selectors`, `t-cvae`, `copy-source`.
+        network: sizes of a network from scratch, where they differ from the published ones.
+        vocabulary: the words of a network from scratch.
         latent: prior, posterior, kernel and injection; null is the deterministic model.
         lora: train low-rank adapters instead of the whole backbone; null is the whole.
         objective: weight of the KL.
-        learning_rate: of Adam, constant.
+        learning_rate: of Adam, constant but for `decay`.
+        betas: of Adam.
+        decay: what the learning rate is multiplied by when the validation loss has not fallen;
+            null for never.
+        clip: the most that the gradient's norm may be.
         batch_size: pairs per step.
         epochs: the most passes over the training pairs.
         max_steps: the most steps; null is no limit but `epochs`.
@@ -34,6 +62,7 @@ class TrainSettings:
         max_length: tokens of a source or target that are read, at most.
         bf16: compute in bfloat16 (autocast); null is where the processor has it.
         spread: the spread that the saved model samples with when none is asked for.
+        search: the search that it runs when none is asked for.
         seed: of data order, dropout, sampling and fresh weights.
         tensorboard: also write TensorBoard files.
     """
@@ -41,11 +70,17 @@ class TrainSettings:
     train: str
     val: str
     out: str
+    system: str | None = None
     backbone: str = "starter"
+    network: dict[str, Any] = field(default_factory=dict)
+    vocabulary: VocabularySettings = field(default_factory=VocabularySettings)
     latent: LatentConfig | None = field(default_factory=LatentConfig)
     lora: LoraSettings | None = None
     objective: Objective = field(default_factory=Objective)
     learning_rate: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    decay: float | None = None
+    clip: float = 1.0
     batch_size: int = 32
     epochs: float = 30.0
     max_steps: int | None = None
@@ -53,15 +88,21 @@ class TrainSettings:
     patience: int = 10
     max_length: int = 128
     bf16: bool | None = None
-    spread: float = 1.0
+    spread: float = 16.0
+    search: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        positive = ("learning_rate", "batch_size", "epochs", "patience", "max_length", "spread")
+        positive = (
+            *("learning_rate", "clip", "batch_size", "epochs"),
+            *("patience", "max_length", "spread"),
+        )
         for name in positive:
             if not getattr(self, name) > 0:
                 raise BadInput(f"{name} is {getattr(self, name)}: give a positive number")
+        if self.decay is not None and not 0 < self.decay < 1:
+            raise BadInput(f"decay is {self.decay}: give a number between 0 and 1")
         for name in ("max_steps", "eval_every"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -1,9 +1,10 @@
 """Sums of what the bound was made of, over batches."""
 
+from collections.abc import Callable
+
 import torch
 
-from ..latent.latent import Beliefs
-from ..models.latent_seq2seq import ElboOutput
+from ..models.system import ElboOutput
 
 
 class Tally:
@@ -12,10 +13,10 @@ class Tally:
     def __init__(self) -> None:
         self.nll = 0.0
         self.kl = 0.0
-        self.floor = 0.0
+        self.penalty = 0.0
         self.tokens = 0
         self.sentences = 0
-        self._beliefs: Beliefs | None = None
+        self._diagnose: Callable[[], dict[str, float]] | None = None
 
     @torch.no_grad()
     def add(self, output: ElboOutput) -> None:
@@ -24,20 +25,22 @@ class Tally:
         self.kl += float(output.kl.sum())
         self.tokens += int(output.tokens)
         self.sentences += len(output.nll)
-        self._beliefs = output.beliefs
+        if output.penalty is not None:
+            self.penalty += float(output.penalty.sum())
+        self._diagnose = output.diagnose
 
     @torch.no_grad()
     def report(self) -> dict[str, float]:
-        """NLL per token, KL and its floor per sentence, and active latent dimensions.
+        """NLL per token, KL per sentence, and what the latent says of itself.
 
-        The dimensions are those of the last batch, which is what a log line can afford.
+        That is of the last batch alone, which is what a log line can afford.
         """
         if not self.sentences:
             return {}
         report = {"nll": self.nll / max(1, self.tokens)}
-        if self._beliefs is not None:
+        if self.penalty:
+            report["penalty"] = self.penalty / max(1, self.tokens)
+        if self._diagnose is not None:
             report["kl"] = self.kl / self.sentences
-            report["kl_floor"] = float(self._beliefs.floor().mean())
-            report["active"] = float(self._beliefs.active().sum())
-            report["correlation"] = self._beliefs.correlation()
+            report.update(self._diagnose())
         return report

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 from transformers import Trainer
-from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from ..data.codec import Codec
-from ..models.latent_seq2seq import ElboOutput
+from ..models.system import ElboOutput
 from .objective import Objective
 from .tally import Tally
 
@@ -36,19 +35,26 @@ class Collator:
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
         """`input_ids`, `attention_mask`, what else the codec encodes, and `labels`."""
-        sources = self._codec.encode([source for source, _ in pairs])
-        labels = self._codec.labels([target for _, target in pairs], sources)
-        return {**sources.tensors, "labels": labels}
+        return self._codec.pairs([source for source, _ in pairs], [target for _, target in pairs])
 
 
 class LengthGrouped(Sampler[int]):
-    """A shuffled order in which neighbours are alike in length, drawn anew for each epoch.
+    """A shuffled order in which the pairs of a batch are alike in both lengths.
 
+    Each stretch of shuffled pairs is sorted by target, its parts by source, and its batches are
+    shuffled again: half as much padding as sorting by the sum, a tenth of that of a plain shuffle.
     The order is a function of the seed and the epoch alone, so a resumed run sees the batches that
     it would have seen.
+
+    Args:
+        lengths: tokens of source and target of each pair.
+        batch_size: pairs of an update.
+        seed: of the order.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+    STRETCH, PART = 48, 8  # in batches
+
+    def __init__(self, lengths: Sequence[tuple[int, int]], batch_size: int, seed: int) -> None:
         self._lengths = lengths
         self._batch_size = batch_size
         self._seed = seed
@@ -63,8 +69,21 @@ class LengthGrouped(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(1_000_003 * self._seed + self._epoch)
-        indices = get_length_grouped_indices(self._lengths, self._batch_size, generator=generator)
-        return iter(indices)
+        size = self._batch_size
+        full, batches = len(self) // size * size, []
+        order: list[int] = torch.randperm(len(self), generator=generator).tolist()
+        for stretch in _cut(order[:full], self.STRETCH * size):
+            stretch.sort(key=lambda pair: self._lengths[pair][1])
+            for part in _cut(stretch, self.PART * size):
+                part.sort(key=lambda pair: self._lengths[pair][0])
+                batches += _cut(part, size)
+        for batch in torch.randperm(len(batches), generator=generator).tolist():
+            yield from batches[batch]
+        yield from order[full:]
+
+
+def _cut(pairs: list[int], size: int) -> list[list[int]]:
+    return [pairs[start : start + size] for start in range(0, len(pairs), size)]
 
 
 class ElboTrainer(Trainer):
@@ -72,11 +91,13 @@ class ElboTrainer(Trainer):
 
     Args:
         objective: how NLL and KL make a loss.
-        lengths: of the training pairs, to group them by.
+        lengths: tokens of source and target of the training pairs, to group them by.
         **kwargs: what `Trainer` takes.
     """
 
-    def __init__(self, objective: Objective, lengths: Sequence[int], **kwargs: Any) -> None:
+    def __init__(
+        self, objective: Objective, lengths: Sequence[tuple[int, int]], **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.objective = objective
         self._lengths = lengths
@@ -96,7 +117,9 @@ class ElboTrainer(Trainer):
         """The loss of one batch, as its share of the update's tokens."""
         output: ElboOutput = model(**inputs)
         tokens = output.tokens if num_items_in_batch is None else num_items_in_batch
-        loss = self.objective.loss(output.nll, output.kl, tokens, self.state.global_step)
+        loss = self.objective.loss(
+            output.nll, output.kl, tokens, self.state.global_step, output.penalty
+        )
         self._tally.add(output)
         return (loss, output) if return_outputs else loss
 
@@ -129,11 +152,11 @@ class ElboTrainer(Trainer):
                 labels = inputs.pop("labels")
                 with self.compute_loss_context_manager():
                     tally.add(model.elbo(inputs, labels, sample=False))
-                    if model.latent is not None:
+                    if model.has_latent:
                         sampled.add(model.elbo(inputs, labels, sample=True))
         report = tally.report()
         weight = self.objective.kl_weight
-        report["loss"] = (tally.nll + weight * tally.kl) / max(1, tally.tokens)
+        report["loss"] = (tally.nll + weight * tally.kl + tally.penalty) / max(1, tally.tokens)
         if sampled.sentences:
             report["nll_sampled"] = sampled.report()["nll"]
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in report.items()}

@@ -1,0 +1,376 @@
+"""Scores of systems under one protocol, with intervals, and tests of their differences.
+
+The paper's protocol: quality is that of one output per source, from the posterior's mean; self-BLEU
+and Div-4 are taken over 5 of the 10 samples, drawn at random with a recorded seed; uniqueness and
+avg-BLEU over all 10. Every score carries these settings in its signature.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ..errors import BadInput
+from ..metrics.catalogue import CATALOGUE, Entry, Settings, View
+from ..metrics.metric import Metric, Score, write_signature
+from ..metrics.ngrams import Floats, Outputs
+from ..metrics.significance import RESAMPLES, bootstrap, interval, randomisation
+from .frontier import frontier, hypervolume
+from .predictions import Predictions, References
+
+Quality = Literal["mean", "first"]
+"""What stands for a system's quality: the output of the posterior's mean or the first one."""
+
+COPY = "copy"
+"""The name of the system that repeats the source: the score to beat in every table."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Which of the outputs are scored; the defaults are the paper's text."""
+
+    samples: int = 10
+    """Outputs per source that count as its samples: the first ones."""
+    subset: int = 5
+    """How many of them self-BLEU and Div-4 look at."""
+    draw: Literal["random", "first"] = "random"
+    """How these are chosen: at random, or the first ones, as in the paper's code."""
+    seed: int = 12345
+    """Of the draw, of the bootstrap and of the test."""
+    group: bool = False
+    """Whether a source is scored once, against the references of all its rows."""
+
+
+TEXT = Protocol()
+CODE = Protocol(draw="first")
+"""What the paper says, and what its scripts do; these also take BLEU and self-BLEU of order 4."""
+PAPER = Settings()
+
+
+@dataclass(frozen=True)
+class System:
+    """The scores of one system."""
+
+    name: str
+    scores: Mapping[str, Score]
+    quality: Quality
+    model: str | None = None
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How one score of a system differs from that of the baseline, the first system."""
+
+    system: str
+    metric: str
+    difference: float
+    low: float
+    """Lower end of the 95% interval of the paired bootstrap."""
+    high: float
+    p: float
+    """By approximate randomisation, two-sided."""
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """What a model reaches over the settings of its knob."""
+
+    model: str
+    points: tuple[tuple[float, float], ...]
+    """(avg-BLEU, 1 - self-BLEU), the settings that no other one beats in both."""
+    hypervolume: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that an evaluation found."""
+
+    protocol: Protocol
+    sources: int
+    systems: tuple[System, ...]
+    differences: tuple[Difference, ...]
+    frontiers: tuple[Frontier, ...]
+    notes: tuple[str, ...]
+    """What was left out or taken otherwise than usual."""
+
+
+def evaluate(
+    predictions: Sequence[Predictions],
+    references: References,
+    metrics: Sequence[str] | None = None,
+    protocol: Protocol = TEXT,
+    settings: Settings = PAPER,
+) -> Report:
+    """Score systems on the same sources, and compare each with the first.
+
+    Args:
+        predictions: the outputs of the systems.
+        references: what they are scored against, row by row as the outputs.
+        metrics: names in the catalogue; None for those that need no neural model.
+        protocol: which outputs are scored.
+        settings: of the metrics.
+
+    Raises:
+        BadInput: when outputs and references do not belong together row by row, or a source has
+            fewer outputs than the protocol needs.
+    """
+    notes: list[str] = []
+    if protocol.group:
+        rows, references = references, references.grouped()
+        predictions = [_grouped(one, rows, references) for one in predictions]
+        notes.append(f"{len(rows):,} rows are scored as {len(references):,} sources")
+    if references.sources is None:
+        known = next((one.sources for one in predictions if one.sources is not None), None)
+        references = replace(references, sources=known)
+    for one in predictions:
+        check_rows(one, references)
+        check_samples(one, protocol.samples)
+    if any(len(texts) > protocol.samples for one in predictions for texts in one.candidates):
+        notes.append(f"only the first {protocol.samples} outputs for a source are scored")
+    chosen = _choose(metrics, references, protocol, notes)
+    measured = []
+    for name, one in zip(_names(predictions), predictions, strict=True):
+        quality: Quality = "first" if one.means is None else "mean"
+        views = _views(one, references, protocol)
+        signatures = _signatures(references, protocol, quality)
+        found = _measure(views, chosen, settings, signatures, protocol.seed)
+        measured.append((System(name, found.scores, quality, one.model, one.spread), found))
+    if len({system.quality for system, _ in measured}) > 1:
+        notes.append("quality is that of the mean for some systems, of the first output for others")
+    if references.sources is not None:
+        copies = _outputs([[source] for source in references.sources], references)
+        best = {name: entry for name, entry in chosen.items() if entry.view == "best"}
+        signatures = _signatures(references, protocol, "first")
+        found = _measure({"best": copies}, best, settings, signatures, protocol.seed)
+        measured.append((System(COPY, found.scores, "first"), found))
+    systems = [system for system, _ in measured]
+    baseline = measured[0][1]
+    return Report(
+        protocol=protocol,
+        sources=len(references),
+        systems=tuple(systems),
+        differences=tuple(
+            difference
+            for system, found in measured[1:]
+            for difference in _compare(system.name, baseline, found, protocol.seed)
+        ),
+        frontiers=tuple(_frontiers(systems)),
+        notes=tuple(notes),
+    )
+
+
+def check_rows(predictions: Predictions, references: References) -> None:
+    """See that outputs and references belong together row by row.
+
+    Raises:
+        BadInput: when there are more of one than of the other, or their sources differ.
+    """
+    ours, theirs = predictions.sources, references.sources
+    if len(predictions) != len(references):
+        message = (
+            f"{predictions.path} has outputs for {len(predictions):,} sources, "
+            f"{references.path} has {len(references):,} rows"
+        )
+        if theirs is not None and len(predictions) == len(set(theirs)):
+            raise BadInput(f"{message} of as many different sources: score by source with --group")
+        raise BadInput(f"{message}; give one line of outputs per row")
+    if ours is None or theirs is None:
+        return
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=True), start=1):
+        if one.split() != other.split():
+            moved = sorted(map(str.split, ours)) == sorted(map(str.split, theirs))
+            how = "the same sources in another order" if moved else "other sources"
+            raise BadInput(
+                f"{predictions.path} and {references.path} hold {how}: row {number} is "
+                f"{_short(one)} in the outputs and {_short(other)} in the references"
+            )
+
+
+def check_samples(predictions: Predictions, samples: int) -> None:
+    """See that every source has as many outputs as the protocol needs."""
+    for number, texts in enumerate(predictions.candidates, start=1):
+        if len(texts) < samples:
+            named = f"source {number}"
+            if predictions.sources is not None:
+                named += f" ({_short(predictions.sources[number - 1])})"
+            raise BadInput(
+                f"{predictions.path}, {named}: {len(texts)} of the {samples} outputs that the "
+                "protocol needs; generate more, or score fewer of all with --samples"
+            )
+
+
+def _grouped(one: Predictions, rows: References, groups: References) -> Predictions:
+    """Outputs for the different sources: the first ones of each, where there are some per row."""
+    if len(one) != len(rows) or rows.sources is None:
+        return one
+    check_rows(one, rows)
+    first: dict[str, int] = {}
+    for row, source in enumerate(rows.sources):
+        first.setdefault(source, row)
+    kept = list(first.values())
+    return replace(
+        one,
+        candidates=tuple(one.candidates[row] for row in kept),
+        sources=groups.sources,
+        means=None if one.means is None else tuple(one.means[row] for row in kept),
+    )
+
+
+def _choose(
+    metrics: Sequence[str] | None, references: References, protocol: Protocol, notes: list[str]
+) -> dict[str, Entry]:
+    """The metrics that are asked for and can be had; what cannot is an error only if named."""
+    for name in metrics or ():
+        if name not in CATALOGUE:
+            raise BadInput(f"no metric is called {name!r}; known are {', '.join(CATALOGUE)}")
+    if protocol.samples < 1 or protocol.subset < 2:
+        raise BadInput("a protocol needs at least 1 sample and a subset of at least 2")
+    chosen = {
+        name: entry
+        for name, entry in CATALOGUE.items()
+        if (entry.default if metrics is None else name in metrics)
+    }
+    left_out: dict[str, str] = {}
+    for name, entry in chosen.items():
+        if "sources" in entry.needs and references.sources is None:
+            left_out[name] = "the sources are not known: give them with --sources"
+        elif entry.view != "best" and protocol.samples == 1:
+            left_out[name] = "there is one output per source"
+    for name, reason in left_out.items():
+        if metrics is not None:
+            raise BadInput(f"{name} cannot be had: {reason}")
+    for reason in dict.fromkeys(left_out.values()):
+        names = ", ".join(name for name in left_out if left_out[name] == reason)
+        notes.append(f"without {names}: {reason}")
+    return {name: entry for name, entry in chosen.items() if name not in left_out}
+
+
+def _views(one: Predictions, references: References, protocol: Protocol) -> dict[View, Outputs]:
+    """The outputs as the metrics look at them."""
+    samples = [texts[: protocol.samples] for texts in one.candidates]
+    best = [texts[0] for texts in samples] if one.means is None else one.means
+    size = min(protocol.subset, protocol.samples)
+    if protocol.draw == "random":
+        random = np.random.default_rng(protocol.seed)
+        order = random.random((len(samples), protocol.samples)).argsort(axis=1)
+        drawn = np.sort(order[:, :size], axis=1).tolist()
+    else:
+        drawn = [list(range(size))] * len(samples)
+    subset = [[texts[k] for k in ks] for texts, ks in zip(samples, drawn, strict=True)]
+    return {
+        "best": _outputs([[text] for text in best], references),
+        "samples": _outputs(samples, references),
+        "subset": Outputs(subset),
+    }
+
+
+def _outputs(texts: Sequence[Sequence[str]], references: References) -> Outputs:
+    return Outputs(texts, references.references, references.sources)
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    """What the scores and the comparisons of one system are made of, by the name of the metric."""
+
+    statistics: Mapping[str, tuple[Metric, Floats]]
+    resampled: Mapping[str, Floats]
+    scores: Mapping[str, Score]
+
+
+def _measure(
+    views: Mapping[View, Outputs],
+    chosen: Mapping[str, Entry],
+    settings: Settings,
+    signatures: Mapping[View, Mapping[str, str]],
+    seed: int,
+) -> _Measurement:
+    statistics: dict[str, tuple[Metric, Floats]] = {}
+    for name, entry in chosen.items():
+        metric = entry.make(settings)
+        statistics[name] = (metric, metric.statistics(views[entry.view]))
+    scores = {}
+    resampled = dict(zip(statistics, bootstrap(list(statistics.values()), seed), strict=True))
+    for name, (metric, values) in statistics.items():
+        low, high = interval(resampled[name])
+        scores[name] = Score(
+            name=name,
+            value=float(metric.score(values.sum(axis=0))),
+            low=low,
+            high=high,
+            signature=write_signature(metric, signatures[chosen[name].view]),
+            higher_is_better=metric.higher_is_better,
+            sources=len(values),
+            skipped=metric.skipped(values),
+        )
+    return _Measurement(statistics, resampled, scores)
+
+
+def _signatures(
+    references: References, protocol: Protocol, quality: Quality
+) -> dict[View, dict[str, str]]:
+    """What the protocol adds to the signature of a metric."""
+    counts = sorted({len(texts) for texts in references.references})
+    refs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    common = {
+        "refs": refs + ("@source" if protocol.group else ""),
+        "boot": f"{RESAMPLES}@{protocol.seed}",
+    }
+    samples = str(protocol.samples)
+    subset = f"{min(protocol.subset, protocol.samples)}of{samples}"
+    drawn = f"random@{protocol.seed}" if protocol.draw == "random" else "first"
+    return {
+        "best": {**common, "quality": quality},
+        "samples": {**common, "samples": samples},
+        "subset": {"boot": common["boot"], "samples": subset, "draw": drawn},
+    }
+
+
+def _compare(
+    name: str, baseline: _Measurement, other: _Measurement, seed: int
+) -> Iterator[Difference]:
+    shared = [metric for metric in baseline.scores if metric in other.scores]
+    p_values = randomisation(
+        [baseline.statistics[metric] for metric in shared],
+        [other.statistics[metric] for metric in shared],
+        seed,
+    )
+    for metric, p in zip(shared, p_values, strict=True):
+        low, high = interval(other.resampled[metric] - baseline.resampled[metric])
+        value = other.scores[metric].value - baseline.scores[metric].value
+        yield Difference(name, metric, value, low, high, p)
+
+
+def _frontiers(systems: Sequence[System]) -> Iterator[Frontier]:
+    """One for each model of which several settings were scored."""
+    points = defaultdict(list)
+    for system in systems:
+        if {"avg-bleu", "self-bleu"} <= set(system.scores):
+            quality, sameness = (system.scores[name].value for name in ("avg-bleu", "self-bleu"))
+            points[system.model or _KNOB.sub("", system.name)].append((quality, 1 - sameness))
+    for model, reached in points.items():
+        if len(reached) > 1:
+            yield Frontier(model, tuple(frontier(reached)), hypervolume(reached))
+
+
+_KNOB = re.compile(r"[-_=.@]?\d[\d.]*$")
+"""The setting of a knob at the end of a file name: `nucleus-0.9` is `nucleus` at 0.9."""
+
+
+def _names(predictions: Sequence[Predictions]) -> list[str]:
+    """File names without folder and ending; whole paths where these are not different."""
+    names = [_ENDING.sub("", Path(one.path).name) for one in predictions]
+    if len(set(names)) < len(names) or COPY in names:
+        return [one.path for one in predictions]
+    return names
+
+
+_ENDING = re.compile(r"\.(jsonl|ndjson|txt)?(\.gz)?$")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 50 else text[:49] + "…")

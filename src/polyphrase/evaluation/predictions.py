@@ -1,0 +1,170 @@
+"""Outputs to be scored, whoever made them.
+
+The project's own format is JSONL, one object per source in the order of the input:
+
+    {"source": str, "candidates": [{"text": str, ...}, ...], "mean": str,
+     "model": str, "seed": int, "spread": float}
+
+All but the candidates may be missing; `mean` is the output from the posterior's mean. Also read: a
+JSONL of lists of strings, a JSONL of objects with one list of strings under any name, and plain
+text with one output per line. Any of these may be `.gz`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.readers import is_plain_text, read_examples, read_lines, read_records, read_sources
+from ..errors import BadInput
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The outputs of one system for B sources."""
+
+    path: str
+    candidates: tuple[tuple[str, ...], ...]
+    sources: tuple[str, ...] | None = None
+    means: tuple[str, ...] | None = None
+    """For each source the output from the posterior's mean."""
+    model: str | None = None
+    spread: float | None = None
+    """The knob for diversity that the system was run with."""
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+
+def read_predictions(path: str | Path) -> Predictions:
+    """Read the outputs of a system.
+
+    Raises:
+        BadInput: for a file that is empty or in another format, and for an empty output.
+    """
+    name = str(path).removesuffix(".gz").lower()
+    if not name.endswith((".jsonl", ".ndjson")):
+        return _plain(path)
+    rows = [_row(value, where) for where, value in read_records(path)]
+    first = rows[0]
+    for number, row in enumerate(rows, start=1):
+        for field in ("source", "mean"):
+            if (field in row) != (field in first):
+                here, there = (number, 1) if field in first else (1, number)
+                raise BadInput(
+                    f"{path}, line {here}: no {field!r}, which line {there} has; "
+                    "give it in all lines or in none"
+                )
+    return Predictions(
+        path=str(path),
+        candidates=tuple(row["candidates"] for row in rows),
+        sources=tuple(row["source"] for row in rows) if "source" in first else None,
+        means=tuple(row["mean"] for row in rows) if "mean" in first else None,
+        model=_only(row.get("model") for row in rows),
+        spread=_only(row.get("spread") for row in rows),
+    )
+
+
+@dataclass(frozen=True)
+class References:
+    """What the outputs are scored against: B rows."""
+
+    path: str
+    references: tuple[tuple[str, ...], ...]
+    sources: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.references)
+
+    def grouped(self) -> "References":
+        """Each different source once, in the order of its first row, with all its references."""
+        if self.sources is None:
+            raise BadInput(f"{self.path} tells no sources to group by; give a file of pairs")
+        of: dict[str, list[str]] = {}
+        for source, references in zip(self.sources, self.references, strict=True):
+            of.setdefault(source, []).extend(references)
+        return References(self.path, tuple(map(tuple, of.values())), tuple(of))
+
+
+def read_references(paths: Sequence[str | Path], sources: str | Path | None = None) -> References:
+    """Read the references.
+
+    Args:
+        paths: one file of sources with their references in any format of `read_examples`; or one
+            or more parallel texts with a reference per line.
+        sources: a file of the sources for references that come without them.
+    """
+    if len(paths) == 1 and not is_plain_text(paths[0]):
+        rows = list(read_examples(paths[0]))
+        return References(
+            str(paths[0]), tuple(row.references for row in rows), tuple(row.source for row in rows)
+        )
+    columns = [list(read_lines(path)) for path in paths]
+    for path, column in zip(paths, columns, strict=True):
+        if not column or len(column) != len(columns[0]):
+            raise BadInput(
+                f"{path} has {len(column):,} lines where {paths[0]} has {len(columns[0]):,}; "
+                "references in several texts must be parallel"
+            )
+    known = tuple(read_sources(sources)) if sources is not None else None
+    if known is not None and len(known) != len(columns[0]):
+        raise BadInput(f"{sources} has {len(known):,} sources for {len(columns[0]):,} references")
+    return References(str(paths[0]), tuple(zip(*columns, strict=True)), known)
+
+
+def _plain(path: str | Path) -> Predictions:
+    outputs = tuple(read_lines(path))
+    if not outputs:
+        raise BadInput(f"{path} is empty; give one output per line")
+    for number, output in enumerate(outputs, start=1):
+        _check(output, f"{path}, line {number}", "the output")
+    return Predictions(str(path), tuple((output,) for output in outputs))
+
+
+def _row(value: Any, where: str) -> dict[str, Any]:
+    """One line, its candidates as texts and its fields checked."""
+    if isinstance(value, list):
+        value = {"candidates": value}
+    if not isinstance(value, dict):
+        raise BadInput(f"{where}: {str(value)[:40]!r} is neither an object nor a list of outputs")
+    row: dict[str, Any] = {"candidates": _candidates(value, where)}
+    for field in ("source", "mean"):
+        if field in value:
+            row[field] = value[field]
+            _check(row[field], where, repr(field))
+    for field, kind in (("model", str), ("spread", (int, float))):
+        if isinstance(value.get(field), kind):
+            row[field] = value[field]
+    return row
+
+
+def _candidates(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    if "candidates" in row:
+        name = "candidates"
+    else:
+        lists = [name for name, value in row.items() if isinstance(value, list)]
+        lists = [name for name in lists if name not in ("references", "refs", "targets")]
+        if len(lists) != 1:
+            held = ", ".join(repr(item) for item in lists) or "none"
+            raise BadInput(f"{where}: lists found: {held}; name the one of outputs 'candidates'")
+        name = lists[0]
+    items = row[name]
+    if not isinstance(items, list) or not items:
+        raise BadInput(f"{where}: {name!r} holds no outputs; give at least one")
+    texts: list[Any] = [item.get("text") if isinstance(item, dict) else item for item in items]
+    for number, text in enumerate(texts, start=1):
+        _check(text, where, f"output {number}")
+    return tuple(texts)
+
+
+def _check(text: Any, where: str, what: str) -> None:
+    if not isinstance(text, str):
+        raise BadInput(f"{where}: {what} is no text")
+    if not text.strip():
+        raise BadInput(f"{where}: {what} is empty; a system has to say something for every source")
+
+
+def _only(values: Any) -> Any:
+    """The one value that all lines agree on, else None."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
