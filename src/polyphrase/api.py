@@ -318,7 +318,7 @@ def load(
     built = catalogue.load(folder)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    backbone = built.model.backbone
+    backbone = getattr(built.model, "backbone", None)
     if isinstance(backbone, HuggingFaceBackbone) and (
         precision == "bfloat16" or (precision == "auto" and has_bfloat16(torch.device(device)))
     ):

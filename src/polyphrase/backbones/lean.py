@@ -22,7 +22,7 @@ def make_lean(network: nn.Module) -> None:
             if type(module) is NewGELUActivation:
                 setattr(parent, name, nn.GELU(approximate="tanh"))
             elif type(module) is nn.Dropout:
-                setattr(parent, name, Dropout(module.p))
+                setattr(parent, name, Dropout(module.p).train(module.training))
 
 
 class Dropout(nn.Dropout):
