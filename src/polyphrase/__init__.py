@@ -36,10 +36,10 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
-@wrapt.when_imported("transformers.models.auto.modeling_auto")
-def _register(_: Any) -> None:
-    # `AutoModelForSeq2SeqLM.from_pretrained` finds our models as soon as it exists, and importing
-    # this package alone imports neither torch nor transformers.
-    from .models.auto import register_all
+@wrapt.when_imported("transformers.models.auto.configuration_auto")
+def _announce(module: Any) -> None:
+    # `AutoModelForSeq2SeqLM.from_pretrained` finds our models, and yet importing this package
+    # imports neither torch nor transformers.
+    from .models.auto import announce
 
-    register_all()
+    announce(module.CONFIG_MAPPING)

@@ -28,10 +28,12 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
         try:
             yield temporary
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
+            temporary.chmod(mode)  # a library that writes the file itself may have narrowed it
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)

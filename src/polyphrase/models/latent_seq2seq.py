@@ -24,11 +24,11 @@ from .adapters import LoraSettings, add_adapters
 from .auto import register
 from .config import PolyphraseConfig
 from .injection import Injection
-from .saving import SavedFolder
+from .saving import SavedModel
 from .system import Draws, ElboOutput
 
 
-class LatentSeq2Seq(SavedFolder, PreTrainedModel, GenerationMixin):
+class LatentSeq2Seq(SavedModel, GenerationMixin):
     """p(y|x) = E_{p(z|h)} p(y | z, h), with h = f_enc(x): the paper's model (section 2).
 
     The deterministic model is the same code with no latent. Three stages, each usable alone:

@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from ..errors import BadInput
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 WEIGHTS = "model.safetensors"
 
 
-class SavedFolder:
-    """Saving and loading of a system; a mixin that stands before `PreTrainedModel`.
+class SavedModel(PreTrainedModel):
+    """A `PreTrainedModel` that saves and loads itself.
 
     Our own, because a folder may hold only what was trained (`config.base` names the rest), weights
     are tied or not as they were when saved, and a file cut short is one sentence to the user.

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
-from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PretrainedConfig
 
 from .. import __version__
 from ..backbones.executor import Rules
 from ..data import vocabulary
 from ..data.codec import Codec
 from ..data.vocabulary import Vocabulary, VocabularyCodec
-from .saving import SavedFolder
+from .saving import SavedModel
 from .system import ElboOutput
 
 
@@ -38,7 +38,7 @@ class WordSystemConfig(PretrainedConfig):
         super().__init__(**kwargs)
 
 
-class WordSystem(SavedFolder, PreTrainedModel):
+class WordSystem(SavedModel):
     """A system whose words are numbered by a `Vocabulary`: see `System`.
 
     A subclass adds the stages of `System` and `elbo`.
