@@ -32,9 +32,7 @@ def evaluate(
         list[str],
         typer.Option(help="Sources with references; or texts of references, one option each."),
     ],
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[PREDICTIONS]...", help="More systems.")
-    ] = None,
+    more: Annotated[list[str] | None, typer.Argument(help="More systems.")] = None,
     sources: Annotated[
         str | None, typer.Option(help="The sources, if no other file has them.")
     ] = None,
@@ -122,7 +120,7 @@ def show(report: Report, console: Console) -> None:
     fit = max(1, (console.width - first) // 17 - 1)
     for start in range(0, max(1, len(others)), fit):
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(f"{report.sources:,} sources", no_wrap=True)
+        table.add_column(f"{report.rows:,} rows", no_wrap=True)
         beside = others[start : start + fit]
         systems = [baseline, *beside]
         for system in systems:
@@ -138,7 +136,10 @@ def show(report: Report, console: Console) -> None:
             table.add_row(f"{CATALOGUE[name].title} {arrow}", *cells)
         console.print(table)
         console.print()
-    console.print("± is half the width of the 95% bootstrap interval; ↑ more is better, ↓ less.")
+    console.print(
+        "± is half the width of the 95% bootstrap interval over "
+        f"{report.sources:,} different sources; ↑ more is better, ↓ less."
+    )
     if others:
         console.print(
             f"* differs from {baseline.name} with p < {ALPHA:g} by approximate randomisation"
@@ -148,7 +149,7 @@ def show(report: Report, console: Console) -> None:
         for system in report.systems:
             if name in system.scores and system.scores[name].skipped:
                 skipped = system.scores[name].skipped
-                console.print(f"{system.name}: {skipped:,} sources do not count for {name}.")
+                console.print(f"{system.name}: {skipped:,} rows do not count for {name}.")
     for found in report.frontiers:
         console.print(
             f"{found.model}: hypervolume {found.hypervolume:.4f} of avg-BLEU x (1 - self-BLEU), "

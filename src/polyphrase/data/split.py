@@ -87,7 +87,8 @@ def make_split(
 
 def write_split(path: str | Path, split: Split) -> None:
     """Write the split file."""
-    write_text(path, json.dumps(to_mapping(split), indent=1) + "\n")
+    values = {"format": FORMAT, **to_mapping(split)}  # what it is comes first
+    write_text(path, json.dumps(values, indent=1) + "\n")
 
 
 def read_split(path: str | Path) -> Split:

@@ -76,10 +76,10 @@ class Score:
     signature: str
     """`name|setting:value|...|version:...`, as sacreBLEU's."""
     higher_is_better: bool
-    sources: int
-    """Sources scored."""
+    rows: int
+    """Rows scored, each a source with its outputs."""
     skipped: int
-    """Sources among them that do not count, such as those without any 4-gram for Div-4."""
+    """Rows among them that do not count, such as those without any 4-gram for Div-4."""
 
 
 def write_signature(metric: Metric, protocol: Mapping[str, str]) -> str:

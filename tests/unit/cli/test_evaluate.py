@@ -50,7 +50,7 @@ def test_the_table_marks_what_differs(
     assert run(monkeypatch, *BOTH) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert lines[0].split() == ["40", "sources", "good", "poor", "copy"]
+    assert lines[0].split() == ["40", "rows", "good", "poor", "copy"]
     rows = {line.split("  ")[0].strip(): line for line in lines[1:22]}
     assert rows["BLEU ↑"].count("*") == 2
     assert rows["self-BLEU ↓"].count("*") == 1
@@ -69,7 +69,7 @@ def test_many_systems_make_several_tables(
         (files / f"copy{k}.jsonl").write_text((files / "poor.jsonl").read_text())
     more = [f"copy{k}.jsonl" for k in range(4)]
     assert run(monkeypatch, *BOTH, *more, "--metrics", "bleu,unique") == 0
-    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("40 sources")]
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("40 rows")]
     assert len(heads) == 2
     assert all(head.split()[2] == "good" and len(head) <= 80 for head in heads)
 
@@ -120,7 +120,7 @@ def test_undefined_scores(
     flags = ("--predictions", "short.jsonl", "--references", "pairs.tsv", "--metrics", "div-4,bleu")
     assert run(monkeypatch, *flags) == 0
     out = capsys.readouterr().out
-    assert "short: 40 sources do not count for div-4." in out
+    assert "short: 40 rows do not count for div-4." in out
     assert run(monkeypatch, *flags, "--json") == 0
     assert json.loads(capsys.readouterr().out)["systems"][0]["scores"]["div-4"]["value"] is None
 

@@ -149,6 +149,19 @@ def test_grouping_by_source() -> None:
         evaluate([system()], doubled, METRICS)
 
 
+def test_rows_of_one_source_are_drawn_together() -> None:
+    one = evaluate([system()], REFERENCES, METRICS)
+    again = References("refs.tsv", REFERENCES.references * 4, SOURCES * 4)
+    four = replace(system(), candidates=system().candidates * 4, sources=SOURCES * 4)
+    repeated = evaluate([four], again, METRICS, CODE)
+    assert (repeated.rows, repeated.sources) == (4 * ROWS, ROWS)
+    for name in ("bleu", "avg-bleu", "unique"):
+        score, other = one.systems[0].scores[name], repeated.systems[0].scores[name]
+        assert (other.value, other.low, other.high) == pytest.approx(
+            (score.value, score.low, score.high), abs=1e-12
+        )
+
+
 def test_one_output_per_source_only_if_asked_for() -> None:
     single = system(samples=1)
     with pytest.raises(BadInput, match=r"source 1 \('the source number 0 .* 1 of the 10 outputs"):

@@ -1,5 +1,6 @@
 """N-gram counts against counting in plain Python."""
 
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from polyphrase.errors import BadInput
 from polyphrase.metrics import ngrams
+from polyphrase.metrics.bleu import SelfBleu
 from polyphrase.metrics.ngrams import WORDS, Outputs, Tokens
 
 TEXT = st.lists(st.sampled_from("abcd"), max_size=8).map(" ".join)
@@ -78,6 +80,17 @@ def test_case() -> None:
     outputs = Outputs([["A a A"]])
     assert outputs.ngrams(WORDS, 1).count.tolist() == [2, 1]
     assert outputs.ngrams(Tokens(lowercase=True), 1).count.tolist() == [3]
+
+
+def test_memory_grows_with_the_outputs_of_one_source_and_not_with_their_square() -> None:
+    peaks = []
+    for size in (2_000, 4_000, 8_000):
+        texts = [f"a {k} b {k % 7} c {k % 11}" for k in range(size)]
+        tracemalloc.start()
+        SelfBleu().statistics(Outputs([texts]))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 2.5 * peaks[1] < 6.25 * peaks[0]
 
 
 def test_what_does_not_belong_together() -> None:
