@@ -21,7 +21,7 @@ from ..metrics.metric import Metric, Score, write_signature
 from ..metrics.ngrams import Floats, Ints, Outputs
 from ..metrics.significance import RESAMPLES, bootstrap, interval, randomisation
 from .frontier import frontier, hypervolume
-from .predictions import Predictions, References
+from .predictions import Predictions, References, by_source, check_rows, check_samples
 
 Quality = Literal["mean", "first"]
 """What stands for a system's quality: the output of the posterior's mean or the first one."""
@@ -125,7 +125,7 @@ def evaluate(
     notes: list[str] = []
     if protocol.group:
         rows, references = references, references.grouped()
-        predictions = [_grouped(one, rows, references) for one in predictions]
+        predictions = [by_source(one, rows, references) for one in predictions]
         notes.append(f"{len(rows):,} rows are scored as {len(references):,} sources")
     if references.sources is None:
         known = next((one.sources for one in predictions if one.sources is not None), None)
@@ -178,63 +178,6 @@ def copying(
         references = references.grouped()
     chosen = {name: CATALOGUE[name] for name in metrics}
     return _measure_copy(references, chosen, protocol, settings).scores
-
-
-def check_rows(predictions: Predictions, references: References) -> None:
-    """See that outputs and references belong together row by row.
-
-    Raises:
-        BadInput: when there are more of one than of the other, or their sources differ.
-    """
-    ours, theirs = predictions.sources, references.sources
-    if len(predictions) != len(references):
-        message = (
-            f"{predictions.path} has outputs for {len(predictions):,} sources, "
-            f"{references.path} has {len(references):,} rows"
-        )
-        if theirs is not None and len(predictions) == len(set(theirs)):
-            raise BadInput(f"{message} of as many different sources: score by source with --group")
-        raise BadInput(f"{message}; give one line of outputs per row")
-    if ours is None or theirs is None:
-        return
-    for number, (one, other) in enumerate(zip(ours, theirs, strict=True), start=1):
-        if one.split() != other.split():
-            moved = sorted(map(str.split, ours)) == sorted(map(str.split, theirs))
-            how = "the same sources in another order" if moved else "other sources"
-            raise BadInput(
-                f"{predictions.path} and {references.path} hold {how}: row {number} is "
-                f"{_short(one)} in the outputs and {_short(other)} in the references"
-            )
-
-
-def check_samples(predictions: Predictions, samples: int) -> None:
-    """See that every source has as many outputs as the protocol needs."""
-    for number, texts in enumerate(predictions.candidates, start=1):
-        if len(texts) < samples:
-            named = f"source {number}"
-            if predictions.sources is not None:
-                named += f" ({_short(predictions.sources[number - 1])})"
-            raise BadInput(
-                f"{predictions.path}, {named}: {len(texts)} of the {samples} outputs that the "
-                "protocol needs; generate more, or score fewer of all with --samples"
-            )
-
-
-def _grouped(one: Predictions, rows: References, groups: References) -> Predictions:
-    """Outputs for the different sources: the first ones of each, where there are some per row."""
-    if len(one) != len(rows) or rows.sources is None:
-        return one
-    check_rows(one, rows)
-    first: dict[str, int] = {}
-    for row, source in enumerate(rows.sources):
-        first.setdefault(source, row)
-    kept = list(first.values())
-    return replace(
-        one,
-        candidates=tuple(one.candidates[row] for row in kept),
-        sources=groups.sources,
-        means=None if one.means is None else tuple(one.means[row] for row in kept),
-    )
 
 
 def _choose(
@@ -418,7 +361,3 @@ def _names(predictions: Sequence[Predictions]) -> list[str]:
 
 
 _ENDING = re.compile(r"\.(jsonl|ndjson|txt)?(\.gz)?$")
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 50 else text[:49] + "…")

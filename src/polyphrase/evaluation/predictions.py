@@ -1,4 +1,4 @@
-"""Outputs to be scored, whoever made them.
+"""Outputs to be scored, whoever made them, and what they are scored against.
 
 The project's own format is JSONL, one object per source in the order of the input:
 
@@ -11,7 +11,7 @@ text with one output per line. Any of these may be `.gz`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,63 @@ def read_references(paths: Sequence[str | Path], sources: str | Path | None = No
     return References(str(paths[0]), tuple(zip(*columns, strict=True)), known)
 
 
+def check_rows(predictions: Predictions, references: References) -> None:
+    """See that outputs and references belong together row by row.
+
+    Raises:
+        BadInput: when there are more of one than of the other, or their sources differ.
+    """
+    ours, theirs = predictions.sources, references.sources
+    if len(predictions) != len(references):
+        message = (
+            f"{predictions.path} has outputs for {len(predictions):,} sources, "
+            f"{references.path} has {len(references):,} rows"
+        )
+        if theirs is not None and len(predictions) == len(set(theirs)):
+            raise BadInput(f"{message} of as many different sources: score by source with --group")
+        raise BadInput(f"{message}; give one line of outputs per row")
+    if ours is None or theirs is None:
+        return
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=True), start=1):
+        if one.split() != other.split():
+            moved = sorted(map(str.split, ours)) == sorted(map(str.split, theirs))
+            how = "the same sources in another order" if moved else "other sources"
+            raise BadInput(
+                f"{predictions.path} and {references.path} hold {how}: row {number} is "
+                f"{_short(one)} in the outputs and {_short(other)} in the references"
+            )
+
+
+def check_samples(predictions: Predictions, samples: int) -> None:
+    """See that every source has as many outputs as the protocol needs."""
+    for number, texts in enumerate(predictions.candidates, start=1):
+        if len(texts) < samples:
+            named = f"source {number}"
+            if predictions.sources is not None:
+                named += f" ({_short(predictions.sources[number - 1])})"
+            raise BadInput(
+                f"{predictions.path}, {named}: {len(texts)} of the {samples} outputs that the "
+                "protocol needs; generate more, or score fewer of all with --samples"
+            )
+
+
+def by_source(one: Predictions, rows: References, groups: References) -> Predictions:
+    """Outputs for the different sources: the first ones of each, where there are some per row."""
+    if len(one) != len(rows) or rows.sources is None:
+        return one
+    check_rows(one, rows)
+    first: dict[str, int] = {}
+    for row, source in enumerate(rows.sources):
+        first.setdefault(source, row)
+    kept = list(first.values())
+    return replace(
+        one,
+        candidates=tuple(one.candidates[row] for row in kept),
+        sources=groups.sources,
+        means=None if one.means is None else tuple(one.means[row] for row in kept),
+    )
+
+
 def _plain(path: str | Path) -> Predictions:
     outputs = tuple(read_lines(path))
     if not outputs:
@@ -168,3 +225,7 @@ def _only(values: Any) -> Any:
     """The one value that all lines agree on, else None."""
     found = set(values)
     return found.pop() if len(found) == 1 else None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 50 else text[:49] + "…")

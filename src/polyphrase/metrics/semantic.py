@@ -30,7 +30,8 @@ _BATCH_TOKENS = 2_048  # of a batch with its padding; logits of 49,152 words for
 class Meaning(MeanMetric):
     """The cosine between the embeddings of an output and its source, mean over the outputs.
 
-    The embedding of a sentence is the mean of the last hidden states over its tokens.
+    The embedding of a sentence is the mean of the last hidden states over its tokens; of a text
+    longer than the model reads, over as many as it does.
     """
 
     name: str = "meaning"
