@@ -45,7 +45,7 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "copy-source": {},
 }
-STEPS = {"variation-attention": 500}
+STEPS = {"variation-attention": 500, "t-cvae": 240, "t-cvae-cased": 240}
 DECODED = [name for name, values in SYSTEMS.items() if "search" in values]
 TRAINED = [name for name in SYSTEMS if name not in (*DECODED, "copy")]
 
@@ -95,7 +95,7 @@ def small(name: str, shared: Path) -> TrainSettings:
             tiny_t5(shared / "tiny-t5")
     values = row(name)
     pretrained = "backbone" not in values
-    steps = STEPS.get(name, 240)
+    steps = STEPS.get(name, 160)
     over: dict[str, Any] = {
         **{"train": str(pairs), "val": str(pairs), "out": str(shared / name)},
         **{"learning_rate": 3e-3 if name.startswith("t") else 1e-2, "batch_size": 16},
