@@ -19,7 +19,7 @@ from ..data.codec import IGNORED, TokenizerCodec
 from .backbone import load_tokenizer
 from .executor import Executor
 from .memory import Memory
-from .t5 import T5Decoder, T5Executor
+from .t5 import T5Decoder, T5Executor, is_t5, word_losses
 
 
 class HuggingFaceBackbone(nn.Module):
@@ -101,10 +101,15 @@ class HuggingFaceBackbone(nn.Module):
             memory: what the decoder attends to.
             labels: target words, `[B, T]`, padding marked by `IGNORED`.
         """
+        inputs = self.network.prepare_decoder_input_ids_from_labels(labels)
+        if is_t5(self.network):
+            losses = word_losses(self.network, memory, inputs, labels)
+            where = (labels != IGNORED).nonzero()[:, 0]
+            return losses.new_zeros(len(labels)).index_add(0, where, losses)  # [B]
         output = self.network(
             encoder_outputs=BaseModelOutput(last_hidden_state=memory.states),
             attention_mask=memory.mask.to(torch.long),
-            decoder_input_ids=self.network.prepare_decoder_input_ids_from_labels(labels),
+            decoder_input_ids=inputs,
             use_cache=False,
         )
         logits = output.logits

@@ -6,11 +6,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import MT5ForConditionalGeneration, PreTrainedModel, T5ForConditionalGeneration
+from transformers import PreTrainedModel
 
+from ..data.codec import IGNORED
+from .lean import VocabularyLoss
 from .memory import Memory
 from .packed import Activation, Product
 
+# By name: to import the classes is slow, and circular while transformers itself is being imported.
+_FAMILIES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
 _ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu_new": "gelu"}
 _ROOM = 8  # steps between two searches for slots that nobody needs any more
 
@@ -26,6 +30,40 @@ class _Layer:
     inner: Product
     gate: Product | None
     outer: Product
+
+
+def is_t5(network: Any) -> bool:
+    """Whether a network is one of those whose decoder and output layer are known here."""
+    head = getattr(network, "lm_head", None)
+    return type(network).__name__ in _FAMILIES and type(head) is nn.Linear and head.bias is None
+
+
+def word_losses(network: Any, memory: Memory, inputs: Tensor, labels: Tensor) -> Tensor:
+    """-log p of each word that is not padding, in the order of `labels[labels != IGNORED]`.
+
+    Only these words' states reach the output layer: it is half of the products of a small model.
+
+    Args:
+        network: a network that `is_t5`.
+        memory: what the decoder attends to.
+        inputs: the words that the decoder reads, `[B, T]`.
+        labels: the words it should say, `[B, T]`.
+    """
+    states = network.decoder(
+        input_ids=inputs,
+        encoder_hidden_states=memory.states,
+        encoder_attention_mask=memory.mask.to(torch.long),
+        use_cache=False,
+    ).last_hidden_state
+    real = (labels != IGNORED).flatten().nonzero()[:, 0]
+    states = states.flatten(0, 1).index_select(0, real)
+    if network.config.scale_decoder_outputs:
+        states = states * network.config.d_model**-0.5
+    weight = network.lm_head.weight
+    if torch.is_autocast_enabled(states.device.type):
+        dtype = torch.get_autocast_dtype(states.device.type)
+        states, weight = states.to(dtype), weight.to(dtype)
+    return VocabularyLoss.apply(states, weight, labels.flatten()[real])
 
 
 class T5Decoder:
@@ -85,15 +123,13 @@ class T5Decoder:
     def fits(network: Any) -> bool:
         """Whether a network is such a decoder, with plain weights only."""
         return (
-            type(network) in (T5ForConditionalGeneration, MT5ForConditionalGeneration)
+            is_t5(network)
             and network.config.dense_act_fn in _ACTIVATIONS
             and all(
                 type(module) is nn.Linear
                 for name, module in network.decoder.named_modules()
                 if name.rpartition(".")[2] in ("q", "k", "v", "o", "wi", "wi_0", "wi_1", "wo")
             )
-            and type(network.lm_head) is nn.Linear
-            and network.lm_head.bias is None
         )
 
     def _product(

@@ -6,7 +6,7 @@ import typer
 
 from ..allocator import keep_big_buffers
 from ..errors import PolyphraseError
-from . import doctor, generate, paraphrase, train
+from . import data, doctor, evaluate, generate, paraphrase, train
 
 app = typer.Typer(
     name="polyphrase",
@@ -20,6 +20,8 @@ app = typer.Typer(
 app.command("paraphrase")(paraphrase.paraphrase)
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
+app.add_typer(data.app, name="data")
+app.command("evaluate")(evaluate.evaluate)
 app.command("doctor")(doctor.doctor)
 
 

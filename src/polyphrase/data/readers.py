@@ -109,9 +109,13 @@ def is_plain_text(path: str | Path) -> bool:
 def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
     """Write examples as JSONL, the one format that holds any text."""
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for example in examples:
-            row = {"source": example.source, "references": example.references}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        file.writelines(map(as_line, examples))
+
+
+def as_line(example: Example) -> str:
+    """An example as one line of JSONL."""
+    row = {"source": example.source, "references": example.references}
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 # Columns -----------------------------------------------------------------------------------------

@@ -15,15 +15,16 @@ sorted). Every other source is in train.
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from ..errors import BadInput
-from ..files import disk_errors, write_text
+from ..files import disk_errors, whole_file, write_text
 from ..settings import from_mapping, to_mapping
 from ..text import normal_form
-from .readers import Example
+from .readers import Example, as_line
 
 FORMAT: Final = "polyphrase split 1"
 By = Literal["source", "text"]
@@ -86,7 +87,8 @@ def make_split(
 
 def write_split(path: str | Path, split: Split) -> None:
     """Write the split file."""
-    write_text(path, json.dumps(to_mapping(split), indent=1) + "\n")
+    values = {"format": FORMAT, **to_mapping(split)}  # what it is comes first
+    write_text(path, json.dumps(values, indent=1) + "\n")
 
 
 def read_split(path: str | Path) -> Split:
@@ -122,6 +124,29 @@ def apply_split(
     part_of = dict.fromkeys(split.validation, "validation") | dict.fromkeys(split.test, "test")
     for row in rows():
         yield part_of.get(source_hash(row.source), "train"), row
+
+
+def write_parts(
+    folder: str | Path, split: Split, rows: Callable[[], Iterable[Example]]
+) -> dict[str, tuple[int, int]]:
+    """Write `train`, `validation` and `test` as JSONL into a folder.
+
+    Returns:
+        The rows and the different sources of each part.
+    """
+    parts = ("train", "validation", "test")
+    counts = dict.fromkeys(parts, 0)
+    sources: dict[str, set[str]] = {part: set() for part in parts}
+    with ExitStack() as stack:
+        files = {}
+        for part in parts:
+            path = stack.enter_context(whole_file(Path(folder) / f"{part}.jsonl"))
+            files[part] = stack.enter_context(path.open("w", encoding="utf-8"))
+        for part, row in apply_split(split, rows):
+            files[part].write(as_line(row))
+            counts[part] += 1
+            sources[part].add(row.source)
+    return {part: (counts[part], len(sources[part])) for part in parts}
 
 
 def source_hash(text: str) -> str:

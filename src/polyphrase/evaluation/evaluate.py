@@ -14,10 +14,11 @@ from typing import Literal
 
 import numpy as np
 
+from .. import __version__
 from ..errors import BadInput
 from ..metrics.catalogue import CATALOGUE, Entry, Settings, View
 from ..metrics.metric import Metric, Score, write_signature
-from ..metrics.ngrams import Floats, Outputs
+from ..metrics.ngrams import Floats, Ints, Outputs
 from ..metrics.significance import RESAMPLES, bootstrap, interval, randomisation
 from .frontier import frontier, hypervolume
 from .predictions import Predictions, References
@@ -91,7 +92,9 @@ class Report:
     """Everything that an evaluation found."""
 
     protocol: Protocol
+    rows: int
     sources: int
+    """Different sources: what the bootstrap and the tests draw, with all their rows."""
     systems: tuple[System, ...]
     differences: tuple[Difference, ...]
     frontiers: tuple[Frontier, ...]
@@ -133,26 +136,26 @@ def evaluate(
     if any(len(texts) > protocol.samples for one in predictions for texts in one.candidates):
         notes.append(f"only the first {protocol.samples} outputs for a source are scored")
     chosen = _choose(metrics, references, protocol, notes)
+    of_row = _sources_of_rows(references)
     measured = []
     for name, one in zip(_names(predictions), predictions, strict=True):
         quality: Quality = "first" if one.means is None else "mean"
         views = _views(one, references, protocol)
         signatures = _signatures(references, protocol, quality)
-        found = _measure(views, chosen, settings, signatures, protocol.seed)
+        found = _measure(views, chosen, settings, signatures, of_row, protocol.seed)
         measured.append((System(name, found.scores, quality, one.model, one.spread), found))
     if len({system.quality for system, _ in measured}) > 1:
         notes.append("quality is that of the mean for some systems, of the first output for others")
     if references.sources is not None:
-        copies = _outputs([[source] for source in references.sources], references)
         best = {name: entry for name, entry in chosen.items() if entry.view == "best"}
-        signatures = _signatures(references, protocol, "first")
-        found = _measure({"best": copies}, best, settings, signatures, protocol.seed)
+        found = _measure_copy(references, best, protocol, settings)
         measured.append((System(COPY, found.scores, "first"), found))
     systems = [system for system, _ in measured]
     baseline = measured[0][1]
     return Report(
         protocol=protocol,
-        sources=len(references),
+        rows=len(references),
+        sources=int(of_row.max()) + 1,
         systems=tuple(systems),
         differences=tuple(
             difference
@@ -162,6 +165,19 @@ def evaluate(
         frontiers=tuple(_frontiers(systems)),
         notes=tuple(notes),
     )
+
+
+def copying(
+    references: References,
+    metrics: Sequence[str] = ("bleu",),
+    protocol: Protocol = TEXT,
+    settings: Settings = PAPER,
+) -> Mapping[str, Score]:
+    """What the system that repeats the source scores in metrics of quality."""
+    if protocol.group:
+        references = references.grouped()
+    chosen = {name: CATALOGUE[name] for name in metrics}
+    return _measure_copy(references, chosen, protocol, settings).scores
 
 
 def check_rows(predictions: Predictions, references: References) -> None:
@@ -278,6 +294,7 @@ class _Measurement:
     """What the scores and the comparisons of one system are made of, by the name of the metric."""
 
     statistics: Mapping[str, tuple[Metric, Floats]]
+    """Summed over the rows of a source: rows that share it are not drawn as if they were apart."""
     resampled: Mapping[str, Floats]
     scores: Mapping[str, Score]
 
@@ -287,27 +304,57 @@ def _measure(
     chosen: Mapping[str, Entry],
     settings: Settings,
     signatures: Mapping[View, Mapping[str, str]],
+    of_row: Ints,
     seed: int,
 ) -> _Measurement:
     statistics: dict[str, tuple[Metric, Floats]] = {}
+    skipped = {}
     for name, entry in chosen.items():
         metric = entry.make(settings)
-        statistics[name] = (metric, metric.statistics(views[entry.view]))
+        by_row = metric.statistics(views[entry.view])
+        skipped[name] = metric.skipped(by_row)
+        statistics[name] = (metric, _sum_by(of_row, by_row))
     scores = {}
     resampled = dict(zip(statistics, bootstrap(list(statistics.values()), seed), strict=True))
     for name, (metric, values) in statistics.items():
         low, high = interval(resampled[name])
+        protocol = dict(signatures[chosen[name].view])
+        if "references" not in chosen[name].needs:
+            protocol.pop("refs", None)
         scores[name] = Score(
             name=name,
             value=float(metric.score(values.sum(axis=0))),
             low=low,
             high=high,
-            signature=write_signature(metric, signatures[chosen[name].view]),
+            signature=write_signature(metric, protocol),
             higher_is_better=metric.higher_is_better,
-            sources=len(values),
-            skipped=metric.skipped(values),
+            rows=len(of_row),
+            skipped=skipped[name],
         )
     return _Measurement(statistics, resampled, scores)
+
+
+def _measure_copy(
+    references: References, chosen: Mapping[str, Entry], protocol: Protocol, settings: Settings
+) -> _Measurement:
+    copies = _outputs([[source] for source in references.sources or ()], references)
+    signatures = _signatures(references, protocol, "first")
+    of_row = _sources_of_rows(references)
+    return _measure({"best": copies}, chosen, settings, signatures, of_row, protocol.seed)
+
+
+def _sources_of_rows(references: References) -> Ints:
+    """The number of each row's source, equal for rows that share it."""
+    rows = np.arange(len(references))
+    if references.sources is None:
+        return rows
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(text, len(first)) for text in references.sources])
+
+
+def _sum_by(groups: Ints, values: Floats) -> Floats:
+    """The sums of the rows of each group."""
+    return np.stack([np.bincount(groups, weights=column) for column in values.T], axis=1)
 
 
 def _signatures(
@@ -316,17 +363,18 @@ def _signatures(
     """What the protocol adds to the signature of a metric."""
     counts = sorted({len(texts) for texts in references.references})
     refs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    refs += "@source" if protocol.group else ""
     common = {
-        "refs": refs + ("@source" if protocol.group else ""),
         "boot": f"{RESAMPLES}@{protocol.seed}",
+        "version": __version__,
     }
     samples = str(protocol.samples)
     subset = f"{min(protocol.subset, protocol.samples)}of{samples}"
     drawn = f"random@{protocol.seed}" if protocol.draw == "random" else "first"
     return {
-        "best": {**common, "quality": quality},
-        "samples": {**common, "samples": samples},
-        "subset": {"boot": common["boot"], "samples": subset, "draw": drawn},
+        "best": {"refs": refs, "quality": quality, **common},
+        "samples": {"refs": refs, "samples": samples, **common},
+        "subset": {"samples": subset, "draw": drawn, **common},
     }
 
 

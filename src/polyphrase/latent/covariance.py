@@ -3,7 +3,7 @@
 Shapes: G sentences of equal length, n positions, D dimensions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +12,8 @@ from torch.autograd.function import once_differentiable
 
 from ..errors import NotPositiveDefinite
 
+CHUNK_ELEMENTS = 2**18
+"""The most elements of a float64 copy of states, unless one sentence has more."""
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
 """What the diagonal gains, as a share of its mean, until a Cholesky factor exists."""
 SAME_POINT = 2.0**-44
@@ -32,6 +34,12 @@ def squared_distances(products: Tensor) -> Tensor:
     sums = norms.unsqueeze(-1) + norms.unsqueeze(-2)
     distances = sums - 2 * products
     return distances.masked_fill(distances <= SAME_POINT * sums, 0.0)
+
+
+def chunks(x: Tensor) -> Iterator[slice]:
+    """A few sentences of [G, n, D] at a time: float64 copies that stay in the processor's cache."""
+    count = max(1, CHUNK_ELEMENTS // x[0].numel())
+    return (slice(start, start + count) for start in range(0, x.shape[0], count))
 
 
 class Factor(NamedTuple):
@@ -125,14 +133,21 @@ class _Gram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        x = x.double()
-        return x @ x.mT
+        products = x.new_empty(*x.shape[:-1], x.shape[-2], dtype=torch.float64)
+        for chunk in chunks(x):
+            states = x[chunk].double()
+            torch.bmm(states, states.mT, out=products[chunk])
+        return products
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        return ((gradient + gradient.mT) @ x.double()).to(x.dtype)
+        weights = gradient + gradient.mT
+        result = x.new_empty(x.shape)
+        for chunk in chunks(x):
+            result[chunk] = weights[chunk] @ x[chunk].double()
+        return result
 
 
 class _Factorise(torch.autograd.Function):

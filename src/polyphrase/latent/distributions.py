@@ -38,11 +38,9 @@ class Mixture:
         """The log-density of each position, in float64: [G, n, D] to [G, n]."""
         z, mean, log_variance = z.double(), self.mean.double(), self.log_variance.double()
         precision = torch.exp(-log_variance)
-        # A product for each sentence, so that its rounding does not depend on the others.
-        squares = z.square() @ precision.mT.expand(z.shape[0], -1, -1)
-        cross = z @ (mean * precision).mT.expand(z.shape[0], -1, -1)
+        squares = z.square() @ precision.mT - 2 * z @ (mean * precision).mT
         constant = (mean.square() * precision + log_variance + math.log(2 * math.pi)).sum(-1)
-        components = -0.5 * (squares - 2 * cross + constant)
+        components = -0.5 * (squares + constant)
         return torch.logsumexp(components, -1) - math.log(mean.shape[0])
 
     def variance(self) -> Tensor:

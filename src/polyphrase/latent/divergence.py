@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..errors import BadInput
-from .covariance import Factor, diagonal, factorise, gram
+from .covariance import Factor, chunks, diagonal, factorise, gram
 from .distributions import Gaussian, Mixture, Posterior
 
 
@@ -31,10 +31,10 @@ def kl(q: Posterior, p: Gaussian | Mixture, z: Tensor | None = None) -> Tensor:
             raise BadInput("the KL to a mixture has no closed form: give it a sample z")
         return -entropy(q) - p.log_density(z).sum(-1)
     n, dimensions = q.mean.shape[-2:]
-    trace = _trace(_weights(p.covariance, q.base), q.log_ratio)
-    quadratic = _Quadratic.apply(p.covariance.precision, _difference(q, p))
+    spread = _Spread.apply(_weights(p.covariance, q.base), q.log_ratio)
+    quadratic = _Quadratic.apply(p.covariance.precision, q.mean, p.mean)
     logdets = dimensions * (p.covariance.logdet - q.base.logdet - n)
-    return 0.5 * (trace + quadratic + logdets - _total(q.log_ratio))
+    return 0.5 * (spread + quadratic + logdets)
 
 
 @torch.no_grad()
@@ -62,7 +62,7 @@ def kl_of_sum(q: Posterior, p: Gaussian) -> Tensor:
         posterior = Factor.of_variance(q.base.matrix * variance)
     trace = _total(_weights(p.covariance, posterior))
     delta = _difference(q, p).sum(-1, keepdim=True, dtype=torch.float64)
-    quadratic = _Quadratic.apply(p.covariance.precision, delta)
+    quadratic = _Quadratic.apply(p.covariance.precision, delta, None)
     logdets = p.covariance.logdet - posterior.logdet + n * (math.log(dimensions) - 1)
     return 0.5 * ((trace + quadratic) / dimensions + logdets)
 
@@ -96,18 +96,9 @@ def _weights(prior: Factor, base: Factor) -> Tensor:
     return diagonal(prior.precision) * base.variance
 
 
-def _trace(weights: Tensor, log_ratio: Tensor) -> Tensor:
-    """Σ_d t_dᵀ W t_d, [G]."""
-    if weights.dim() == 2:
-        return (weights * log_ratio.exp().sum(-1, dtype=torch.float64)).sum(-1)
-    return _Quadratic.apply(weights, (0.5 * log_ratio).exp())
-
-
 def _total(x: Tensor) -> Tensor:
-    """The sum over all but sentences, axis by axis: its order does not depend on the block."""
-    while x.dim() > 1:
-        x = x.sum(-1, dtype=torch.float64)
-    return x
+    """The sum over all but sentences, [G]."""
+    return x.flatten(1).sum(-1, dtype=torch.float64)
 
 
 def _times(weights: Tensor, x: Tensor) -> Tensor:
@@ -115,22 +106,73 @@ def _times(weights: Tensor, x: Tensor) -> Tensor:
 
 
 class _Quadratic(torch.autograd.Function):
-    """Σ_d x_dᵀ W x_d, [G], for symmetric W [G, n, n] or its diagonal [G, n].
+    """Σ_d δ_dᵀ W δ_d, [G], for δ = x − y and symmetric W [G, n, n] or its diagonal [G, n].
 
-    x [G, n, D] is of any dtype; no float64 copy of it is kept.
+    x and y [G, n, D] are of any dtype; only they are kept, and no float64 copy of them.
     """
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, x: Tensor) -> Tensor:
-        wide = x.double()
-        products = wide @ wide.mT if weights.dim() == 3 else wide.square().sum(-1)
-        ctx.save_for_backward(weights, x, products)
+    def forward(ctx: Any, weights: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
+        products = torch.empty_like(weights)
+        for chunk in chunks(x):
+            _products(_subtract(x, y, chunk), out=products[chunk])
+        ctx.save_for_backward(weights, products, x, y)
         return _total(weights * products)
 
     @staticmethod
     @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        weights, products, x, y = ctx.saved_tensors
+        gradient = _like(gradient, weights)
+        weights = 2 * gradient * weights
+        of_x = x.new_empty(x.shape)
+        for chunk in chunks(x):
+            of_x[chunk] = _times(weights[chunk], _subtract(x, y, chunk))
+        of_y = None if y is None else -of_x.to(y.dtype)
+        return gradient * products, of_x, of_y
+
+
+class _Spread(torch.autograd.Function):
+    """Σ_d t_dᵀ W t_d − Σ log t², [G], for W as above and log t² [G, n, D] of any dtype."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, log_ratio: Tensor) -> Tensor:
+        products = torch.empty_like(weights)
+        logs = weights.new_empty(log_ratio.shape[:-1])
+        for chunk in chunks(log_ratio):
+            _products(_ratio(log_ratio[chunk]), out=products[chunk])
+            torch.sum(log_ratio[chunk], -1, dtype=torch.float64, out=logs[chunk])
+        ctx.save_for_backward(weights, products, log_ratio)
+        return _total(weights * products) - _total(logs)
+
+    @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        weights, x, products = ctx.saved_tensors
-        gradient = gradient.view(-1, *[1] * (weights.dim() - 1))
-        of_x = _times(2 * gradient * weights, x.double())
-        return gradient * products, of_x.to(x.dtype)
+        weights, products, log_ratio = ctx.saved_tensors
+        scale = _like(gradient, weights)
+        result = log_ratio.new_empty(log_ratio.shape)
+        for chunk in chunks(log_ratio):
+            ratio = _ratio(log_ratio[chunk])
+            of_half = _times((scale * weights)[chunk], ratio).mul_(ratio)
+            result[chunk] = of_half.sub_(gradient[chunk, None, None])
+        return scale * products, result
+
+
+def _subtract(x: Tensor, y: Tensor | None, chunk: slice) -> Tensor:
+    return x[chunk].double() if y is None else x[chunk].double() - y[chunk]
+
+
+def _ratio(log_ratio: Tensor) -> Tensor:
+    return (0.5 * log_ratio).exp().double()
+
+
+def _products(x: Tensor, out: Tensor) -> None:
+    """Σ_d x_d x_dᵀ, or its diagonal where there is room for no more."""
+    if out.dim() == 3:
+        torch.bmm(x, x.mT, out=out)
+    else:
+        torch.sum(x.square(), -1, out=out)
+
+
+def _like(gradient: Tensor, weights: Tensor) -> Tensor:
+    return gradient.view(-1, *[1] * (weights.dim() - 1))

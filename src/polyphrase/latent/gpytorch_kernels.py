@@ -55,7 +55,7 @@ def described(kernel: nn.Module, size: int) -> Description | None:
             twin = rebuild(description)
             twin.load_state_dict(kernel.state_dict())
             same = torch.allclose(evaluate(twin, points), evaluate(kernel, points))
-        except (BadInput, TypeError, ValueError, RuntimeError):
+        except (BadInput, RuntimeError):
             return None
     return description if same else None
 
@@ -103,7 +103,10 @@ def rebuild(description: Description) -> nn.Module:
             named[key] = tuple(value) if isinstance(value, list) else value
     if "batch_shape" in named:
         named["batch_shape"] = torch.Size(named["batch_shape"])
-    kernel: nn.Module = kind(*positional, **named)
+    try:
+        kernel: nn.Module = kind(*positional, **named)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"the gpytorch kernel {name} cannot be built: {error}") from None
     return kernel
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
@@ -69,7 +70,8 @@ class Latent(nn.Module):
             h: [B, N, D_h].
             mask: [B, N], true or 1 at real positions.
         """
-        ragged = Ragged(mask, max(h.shape[-1], self.dimension))
+        exact = h.dtype == torch.float64
+        ragged = Ragged(mask, max(h.shape[-1], self.dimension), exact=exact)
         mixture = None
         if isinstance(self.prior, MixtureOfGaussians | Vamp):
             mixture = self.prior(self.posterior)

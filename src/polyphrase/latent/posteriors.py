@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .linear import by_sentence, projection
+from .linear import apply, projection
 
 
 class PosteriorNetwork(nn.Module):
@@ -38,10 +38,10 @@ class PosteriorNetwork(nn.Module):
             states: of the encoder.
             prior_mean: [G, n, D], of a prior that sees h.
         """
-        mean = by_sentence(states, self.mean)
+        mean = apply(self.mean, states)
         if self.projection is not None:
-            start = by_sentence(states, self.projection).to(mean.dtype)
+            start = apply(self.projection, states)
             mean = mean + functional.rms_norm(start, start.shape[-1:])
         elif self.start_at_prior and prior_mean is not None:
             mean = mean + prior_mean
-        return mean, by_sentence(states, self.log_variance)
+        return mean, apply(self.log_variance, states)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from .distributions import Mixture
-from .linear import by_sentence, projection
+from .linear import apply, projection
 from .posteriors import PosteriorNetwork
 
 
@@ -20,7 +20,7 @@ class MeanFunction(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """[G, n, D_h] to [G, n, D]."""
-        return by_sentence(states, self.projection)
+        return apply(self.projection, states)
 
 
 class MixtureOfGaussians(nn.Module):

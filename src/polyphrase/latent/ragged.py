@@ -1,12 +1,14 @@
 """Sentences of unequal length as dense blocks: padding never enters the mathematics."""
 
 from collections.abc import Sequence
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from ..errors import BadInput
 
 MATRIX_ELEMENTS = 2**18
 """The most elements of a block's [G, n, n] matrices, unless one sentence has more."""
@@ -17,39 +19,41 @@ STATE_ELEMENTS = 2**20
 class Ragged:
     """The real positions of a batch, as blocks of sentences that have the same length.
 
-    A formula that sees only blocks needs no mask, so a sentence's numbers do not depend on its
-    padding (at any place) nor on the other sentences of its batch.
+    A formula that sees only blocks needs no mask, so a sentence's numbers depend neither on its
+    padding, wherever that is, nor on the other sentences of its batch. To the last bit, too, where
+    each sentence is a block of its own in memory of its own: the libraries beneath round
+    differently with the number of rows and with where in memory they start.
 
     Shapes: B sentences, N padded positions, G sentences of a block, n their length, D dimensions.
     """
 
-    def __init__(self, mask: Tensor, width: int) -> None:
+    def __init__(self, mask: Tensor, width: int, *, exact: bool = False) -> None:
         """Read the lengths.
 
         Args:
             mask: [B, N], true or 1 at real positions.
             width: the number of dimensions that the blocks will carry, to bound their size.
+            exact: whether each sentence is a block of its own.
         """
         mask = mask.bool()
-        self.shape = mask.shape
         lengths: list[int] = mask.sum(1).tolist()
-        order = sorted(range(len(lengths)), key=lengths.__getitem__)  # a stable sort
+        order = sorted((k for k, n in enumerate(lengths) if n), key=lengths.__getitem__)
+        if not order:
+            raise BadInput("the mask leaves no position of any sentence: give it one at least")
+        self.shape = mask.shape
         self.sizes: list[tuple[int, int]] = []
+        """G and n of each block."""
         for n, sentences in groupby(order, key=lengths.__getitem__):
             count = len(list(sentences))
-            most = max(
-                1, min(MATRIX_ELEMENTS // max(1, n * n), STATE_ELEMENTS // max(1, n * width))
-            )
-            starts = range(0, count, most)
-            self.sizes += [(min(most, count - start), n) for start in starts if n]
-        empty = lengths.count(0)
-        dense = min(lengths, default=0) == mask.shape[1]
-        device = mask.device
-        self._sentences = torch.tensor(order[empty:], dtype=torch.long, device=device)
+            most = max(1, min(MATRIX_ELEMENTS // n**2, STATE_ELEMENTS // (n * width)))
+            most = 1 if exact else most
+            self.sizes += [(min(most, count - start), n) for start in range(0, count, most)]
+        self._exact = exact
+        self._sentences = torch.tensor(order, device=mask.device)
         self._rows: Tensor | None = None
-        if not dense:
-            flat = torch.arange(mask.numel(), device=device).view(self.shape)[self._sentences]
-            self._rows = flat[mask[self._sentences]]
+        if sum(lengths) < mask.numel():
+            flat = torch.arange(mask.numel(), device=mask.device).view(self.shape)
+            self._rows = flat[self._sentences][mask[self._sentences]]
 
     def split(self, padded: Tensor) -> list[Tensor]:
         """[..., B, N, D] to one [..., G, n, D] per block."""
@@ -57,10 +61,12 @@ class Ragged:
         if self._rows is not None:
             rows = _TakeRows.apply(rows, self._rows)
         parts = rows.split([count * n for count, n in self.sizes], dim=-2)
-        return [part.unflatten(-2, size) for part, size in zip(parts, self.sizes, strict=True)]
+        blocks = [part.unflatten(-2, size) for part, size in zip(parts, self.sizes, strict=True)]
+        return [_Copy.apply(block) for block in blocks] if self._exact else blocks
 
     def join(self, blocks: Sequence[Tensor]) -> Tensor:
         """One [..., G, n, D] per block to [..., B, N, D], zero where there is padding."""
+        blocks = [_Copy.apply(block) for block in blocks] if self._exact else blocks
         rows = torch.cat([block.flatten(-3, -2) for block in blocks], dim=-2)
         if self._rows is not None:
             padded = rows.new_zeros(*rows.shape[:-2], self.shape.numel(), rows.shape[-1])
@@ -71,13 +77,6 @@ class Ragged:
         """One [G] per block to [B], zero where a sentence has no position."""
         joined = torch.cat(list(values))
         return joined.new_zeros(self.shape[0]).index_copy(0, self._sentences, joined)
-
-    def sentence(self, index: int) -> tuple[int, int]:
-        """The block of a sentence of the batch and its place there."""
-        place = self._sentences.tolist().index(index)
-        ends = list(accumulate(count for count, _ in self.sizes))
-        block = next(k for k, end in enumerate(ends) if place < end)
-        return block, place - (ends[block] - self.sizes[block][0])
 
 
 class _TakeRows(torch.autograd.Function):
@@ -94,3 +93,16 @@ class _TakeRows(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
         return gradient.new_zeros(ctx.shape).index_copy_(-2, index, gradient), None
+
+
+class _Copy(torch.autograd.Function):
+    """The same values in memory of their own, forwards and backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone(memory_format=torch.contiguous_format)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.clone(memory_format=torch.contiguous_format)

@@ -122,7 +122,8 @@ def find_wordnet(folder: str | None = None) -> WordNet:
         return WordNet(nltk.corpus.wordnet)
     if DEBIAN.is_dir():
         return _read_wordnet(DEBIAN)
-    if nltk.download("wordnet", quiet=True) and _nltk_has_wordnet(nltk):
+    fetched = nltk.download("wordnet", quiet=True, print_error_to=io.StringIO())
+    if fetched and _nltk_has_wordnet(nltk):
         return WordNet(nltk.corpus.wordnet)
     raise BadInput(
         "METEOR needs WordNet: run python -m nltk.downloader wordnet, or apt-get install "

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import __version__
 from .ngrams import Floats, Outputs
 
 
@@ -77,15 +76,15 @@ class Score:
     signature: str
     """`name|setting:value|...|version:...`, as sacreBLEU's."""
     higher_is_better: bool
-    sources: int
-    """Sources scored."""
+    rows: int
+    """Rows scored, each a source with its outputs."""
     skipped: int
-    """Sources among them that do not count, such as those without any 4-gram for Div-4."""
+    """Rows among them that do not count, such as those without any 4-gram for Div-4."""
 
 
 def write_signature(metric: Metric, protocol: Mapping[str, str]) -> str:
-    """The signature of a metric under a protocol, in one line."""
-    settings = {**metric.signature, **protocol, "version": __version__}
+    """The settings of a metric and of the protocol that it was used under, in one line."""
+    settings = {**metric.signature, **protocol}
     return "|".join([metric.name, *(f"{key}:{value}" for key, value in settings.items())])
 
 

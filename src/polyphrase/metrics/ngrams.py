@@ -156,9 +156,12 @@ class Outputs:
         return Ngrams(packed & ((1 << bits) - 1), count, starts)
 
 
+_LARGEST = 2**63 - 1
+
+
 def _with_room(values: Ints, factor: int) -> Ints:
     """The values, or small numbers in their place if a product with the factor might overflow."""
-    if int(values.max(initial=0)) < np.iinfo(np.int64).max // factor - 1:
+    if int(values.max(initial=0)) < _LARGEST // factor - 1:
         return values
     order = np.argsort(values)
     ranks = np.empty_like(values)

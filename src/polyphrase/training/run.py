@@ -11,6 +11,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging as transformers_logging
 
+from ..backbones.lean import make_lean
 from ..backbones.packed import has_bfloat16
 from ..data.readers import read_examples
 from ..data.vocabulary import Vocabulary
@@ -62,6 +63,7 @@ def train(
     built = _begin(settings, pairs, kernel)
     model, codec = built.model, built.codec
     model.generation_config.spread = settings.spread
+    make_lean(model)
     if settings.search:
         model.generation_config.search = to_mapping(from_mapping(Search, settings.search, "search"))
     if not any(weight.requires_grad for weight in model.parameters()):
@@ -69,7 +71,7 @@ def train(
         return model.eval()
     trainer = ElboTrainer(
         objective=settings.objective,
-        lengths=[codec.length(source) + codec.length(target) for source, target in pairs],
+        lengths=[(codec.length(source), codec.length(target)) for source, target in pairs],
         model=model,
         args=_arguments(settings, checkpoints, len(pairs)),
         data_collator=Collator(codec),
@@ -144,7 +146,7 @@ def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> Traini
         lr_scheduler_kwargs={}
         if settings.decay is None
         else {"factor": settings.decay, "patience": 0},
-        optim="adamw_torch",
+        optim="adamw_torch_fused",
         weight_decay=0.0,  # AdamW without decay is Adam
         adam_beta1=settings.betas[0],
         adam_beta2=settings.betas[1],

