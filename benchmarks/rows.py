@@ -95,7 +95,8 @@ def _corpora(options: argparse.Namespace, out: Path) -> tuple[Path, Path, Path]:
         test = [
             (source, *tested[source]) for source in numbers.sample(sorted(tested), options.test)
         ]
-        for path, lines in zip(paths, (train, val, test), strict=True):
+        parts: list[Sequence[tuple[str, ...]]] = [train, val, test]
+        for path, lines in zip(paths, parts, strict=True):
             write_text(path, "".join("\t".join(line) + "\n" for line in lines))
     return paths[0], paths[1], paths[2]
 
