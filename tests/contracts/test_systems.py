@@ -45,8 +45,9 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "copy-source": {},
 }
-STEPS = {"variation-attention": 500}
+STEPS = {"variation-attention": 500, "t-cvae": 240, "t-cvae-cased": 240}
 DECODED = [name for name, values in SYSTEMS.items() if "search" in values]
+BASELINES_ROWS = ("variation-attention", "multi-selectors", "t-cvae", "copy")
 TRAINED = [name for name in SYSTEMS if name not in (*DECODED, "copy")]
 
 
@@ -95,7 +96,7 @@ def small(name: str, shared: Path) -> TrainSettings:
             tiny_t5(shared / "tiny-t5")
     values = row(name)
     pretrained = "backbone" not in values
-    steps = STEPS.get(name, 240)
+    steps = STEPS.get(name, 160)
     over: dict[str, Any] = {
         **{"train": str(pairs), "val": str(pairs), "out": str(shared / name)},
         **{"learning_rate": 3e-3 if name.startswith("t") else 1e-2, "batch_size": 16},
@@ -180,6 +181,19 @@ def test_transformers_finds_the_class(name: str, folder: Path) -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert type(model).__module__.startswith("polyphrase.")
     assert not model.training
+
+
+@pytest.mark.parametrize("name", ["pg", "pg-gp", *BASELINES_ROWS])
+def test_the_card_says_what_it_is(name: str, folder: Path) -> None:
+    said = {
+        "pg": "a deterministic encoder-decoder",
+        "pg-gp": "a Gaussian-process prior and a diagonal posterior",
+        "variation-attention": "latent alignments",
+        "multi-selectors": "experts that choose",
+        "t-cvae": "one latent per output",
+        "copy": "says its source again",
+    }
+    assert said[name] in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

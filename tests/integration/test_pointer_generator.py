@@ -24,15 +24,12 @@ SIZES = {"embedding_size": 16, "encoder_size": 32, "decoder_size": 32, "attentio
 def copies(count: int, seed: int) -> list[str]:
     """Texts of known words and of numbers that the vocabulary has never seen."""
     numbers = random.Random(seed)
-    return [
-        " ".join(
-            numbers.choice("abcdefgh")
-            if numbers.random() < 0.6
-            else f"new{numbers.randrange(10**6)}"
-            for _ in range(numbers.randint(2, 7))
-        )
-        for _ in range(count)
-    ]
+
+    def word() -> str:
+        known = numbers.random() < 0.6
+        return numbers.choice("abcdefgh") if known else f"new{numbers.randrange(10**6)}"
+
+    return [" ".join(word() for _ in range(numbers.randint(2, 7))) for _ in range(count)]
 
 
 def test_copy_task_with_unknown_words() -> None:
@@ -73,9 +70,8 @@ def run(name: str, folder: Path) -> tuple[list[str], float]:
         model = train(settings)
     said = [str(item.message) for item in caught if item.category is PosteriorCollapse]
     codec = model.codec(settings.out)
-    sources, targets = zip(
-        *(line.split("\t") for line in pairs.read_text().splitlines()), strict=True
-    )
+    lines = [line.split("\t") for line in pairs.read_text().splitlines()]
+    sources, targets = zip(*lines, strict=True)
     batch = codec.pairs(sources, targets)
     labels = batch.pop("labels")
     output = model.elbo(batch, labels, sample=False)

@@ -9,6 +9,15 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 
+BASELINES = {
+    "variation-attention": "Variation Attention (Deng et al. 2018): latent alignments",
+    "multi-selectors": "Multi-Selectors (Cho et al. 2019): experts that choose what to say",
+    "t-cvae": "T-CVAE (Wang and Wan 2019): a Transformer with one latent per output",
+    "copy-source": "a system that says its source again",
+}
+"""What the systems are that are no encoder-decoder with a latent between its halves."""
+
+
 def model_card(config: PretrainedConfig) -> str:
     """A README in the hub's format: what the model is, how to use it, how it was made."""
     base = getattr(config, "base", None)
@@ -17,7 +26,9 @@ def model_card(config: PretrainedConfig) -> str:
     if base and "/" in base:
         header.append(f"base_model: {base}")
     header += ["tags:", "- paraphrase-generation", "- diverse-generation", "---"]
-    if latent is None:
+    if config.model_type in BASELINES:
+        what = BASELINES[config.model_type]
+    elif latent is None:
         what = "a deterministic encoder-decoder (no latent)"
     else:
         prior = {"gp": "Gaussian-process", "vamp": "VampPrior"}.get(

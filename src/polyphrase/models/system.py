@@ -53,15 +53,18 @@ class Draws(Protocol):
     """The random numbers behind S samples of B sources.
 
     Those of sample k depend on the user's seed, the source and k alone.
-
-    Attributes:
-        numbers: S sample numbers.
-        spread: above 0; the density that is drawn from is raised to the power 1 / spread, which
-            for a Gaussian multiplies its covariance by the spread.
     """
 
-    numbers: Sequence[int]
-    spread: float
+    @property
+    def numbers(self) -> Sequence[int]:
+        """S sample numbers."""
+
+    @property
+    def spread(self) -> float:
+        """Above 0: what is drawn from has its density raised to the power 1 / spread.
+
+        For a Gaussian that multiplies its covariance by the spread.
+        """
 
     def normal(self, mask: Tensor, size: int) -> Tensor:
         """Standard normal noise, `[S, B, N, size]`, zero where the mask `[B, N]` is false."""

@@ -138,6 +138,8 @@ def test_padding_changes_nothing() -> None:
     alone = model.losses(model.encode(short), labels[1:, :2])
     together = model.losses(model.encode(sources), labels)
     for one, both in zip(alone, together, strict=True):
+        assert one is not None
+        assert both is not None
         torch.testing.assert_close(one[0], both[1], rtol=1e-13, atol=1e-13)
 
 
@@ -146,6 +148,7 @@ def test_gradients_reach_everything_and_are_finite() -> None:
     sources, labels = batch()
     labels[0, 1] = 1  # a target word that nobody knows
     nll, again = model.losses(model.encode(sources), labels)
+    assert again is not None
     (nll.sum() + again.sum()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -174,7 +177,9 @@ def test_coverage_starts_at_zero_and_counts_attention() -> None:
     sources, labels = batch()
     memory = model.encode(sources)
     # No attention has been paid before the first word, so there is nothing to repeat.
-    assert bool((model.losses(memory, labels[:, :1])[1] == 0).all())
+    first = model.losses(memory, labels[:, :1])[1]
+    assert first is not None
+    assert not bool(first.any())
     keys = model.attention.keys(memory.states)
     state = State.first(memory, True)
     for position in range(4):
@@ -186,6 +191,7 @@ def test_coverage_starts_at_zero_and_counts_attention() -> None:
             memory, keys, state, model._fed(labels[:, position].clamp(min=0))
         )
     again = model.losses(memory, labels)[1]
+    assert again is not None
     real = (labels != IGNORED).sum(1)
     assert bool(((again >= 0) & (again <= real - 1)).all())
 

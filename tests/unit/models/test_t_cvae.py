@@ -64,7 +64,7 @@ def test_equal_networks_have_no_kl() -> None:
     sources, labels = batch()
     with torch.no_grad():
         model.posterior.weight.zero_()
-        model.prior[2].weight.zero_()
+        model.prior.get_submodule("2").get_parameter("weight").zero_()
     assert bool((model.elbo(sources, labels).kl == 0).all())
     diagnose = model.elbo(sources, labels).diagnose
     assert diagnose is not None
