@@ -142,7 +142,7 @@ class T5Decoder:
         """Several layers that read the same states as one product, the states' norm folded in."""
         weight = torch.cat([linear.weight.detach().to(self.wide) for linear in linears])
         if norm is not None:
-            weight = weight * norm.weight.detach().to(self.wide) * scale
+            weight *= norm.weight.detach().to(self.wide) * scale
         return Product(weight, self.dtype, activation)
 
     def embed(self, tokens: Tensor) -> Tensor:

@@ -55,6 +55,6 @@ def merge_adapters(network: nn.Module) -> None:
 
     for name, module in list(network.named_modules()):
         if isinstance(module, LoraLayer):
-            module.merge(safe_merge=True)
+            module.merge(safe_merge=False)  # looking for infinities takes longer than the merge
             parent = network.get_submodule(name.rpartition(".")[0])
             setattr(parent, name.rpartition(".")[2], module.get_base_layer())

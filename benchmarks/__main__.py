@@ -1,0 +1,53 @@
+"""`make bench`: every number of issue 5 beside its goal, each against a peer of the same run."""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from . import generation, growth, memory, start, training
+from .machine import describe
+from .table import Line, markdown, record
+
+PARTS = ("generation", "training", "memory", "start", "growth")
+REPORT = Path(__file__).parent / "RESULTS.md"
+
+
+def main() -> None:
+    """Measure, print and record."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all")
+    parser.add_argument("--quick", action="store_true", help="fewer sentences and steps")
+    parser.add_argument("--profile", action="store_true", help="where the time goes, by stage")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no part {', '.join(unknown)}: choose of {', '.join(PARTS)}")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    machine = describe()
+    print("  ".join(f"{name} {value}" for name, value in machine.items()))
+    begun = time.perf_counter()
+    lines: list[Line] = []
+    for part in options.parts or PARTS:
+        found = {
+            "generation": lambda: generation.measure(options.quick, options.profile),
+            "training": lambda: training.measure(options.quick),
+            "memory": lambda: memory.measure(options.quick),
+            "start": start.measure,
+            "growth": lambda: growth.measure(options.quick),
+        }[part]()
+        record(found, machine, part)
+        print(markdown(found), flush=True)
+        lines += found
+    minutes = (time.perf_counter() - begun) / 60
+    about = "\n".join(f"- {name}: {value}" for name, value in machine.items())
+    if not options.parts:
+        REPORT.write_text(
+            f"# What was measured\n\n`make bench`, {minutes:.0f} minutes:\n\n{about}\n\n"
+            f"{markdown(lines)}\n\nWhat the numbers mean and what did not pay: `docs/speed.md`.\n\n"
+            "![growth](results/growth.png)\n"
+        )
+    print(f"{minutes:.1f} minutes")
+
+
+if __name__ == "__main__":
+    main()
