@@ -65,7 +65,10 @@ def seq2seq(kind: Any, config: Any, **settings: Any) -> Any:
 
 def bart() -> Any:
     return seq2seq(
-        BartForConditionalGeneration, BartConfig, decoder_start_token_id=END, forced_eos_token_id=END
+        BartForConditionalGeneration,
+        BartConfig,
+        decoder_start_token_id=END,
+        forced_eos_token_id=END,
     )
 
 
@@ -77,9 +80,7 @@ def mbart() -> Any:
 
 
 def marian() -> Any:
-    network = seq2seq(
-        MarianMTModel, MarianConfig, decoder_start_token_id=PAD, scale_embedding=True
-    )
+    network = seq2seq(MarianMTModel, MarianConfig, decoder_start_token_id=PAD, scale_embedding=True)
     network.generation_config.bad_words_ids = [[PAD]]
     network.generation_config.forced_eos_token_id = END
     with torch.no_grad():

@@ -60,15 +60,15 @@ class NextWords:
             yield rows, self.logits(rows)
 
     def top(
-        self, running: Tensor, count: int, penalised: Tensor | None = None, penalty: float = 0.0
+        self, running: Tensor, count: int, penalised: Tensor, penalty: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of groups of hypotheses: running score + log p(word).
 
         Args:
             running: log-probabilities so far, `[G, K]`, whose `G * K` rows are this step's rows.
             count: how many continuations per group.
-            penalised: words that cost `penalty` for each time they stand here, `[G, P]`.
-            penalty: in nats.
+            penalised: words that cost something each time they stand here, `[G, P]`.
+            penalty: what, in nats, `[G, P]`.
 
         Returns:
             Scores, which of the K hypotheses, and words; each `[G, count]`, best first.
@@ -83,10 +83,10 @@ class NextWords:
             # log p is taken over all words first.
             offset = score - log_normaliser(raw).view_as(score)
             logits = self._allowed(raw).view(len(score), width, -1)
-            if penalised is not None:
+            if penalised.shape[1]:
                 words = penalised[start : start + step, None].expand(-1, width, -1)
-                cost = torch.full(words.shape, -penalty, device=logits.device)
-                logits = logits.clone().scatter_add_(2, words, cost)
+                cost = penalty[start : start + step, None].expand_as(words)
+                logits = logits.clone().scatter_add_(2, words, -cost)
             parts.append(_top(logits, offset, count))
         scores, hypotheses, words = (torch.cat(part) for part in zip(*parts, strict=True))
         return scores, hypotheses, words
