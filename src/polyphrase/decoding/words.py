@@ -105,7 +105,7 @@ class NextWords:
 def log_normaliser(logits: Tensor) -> Tensor:
     """Log Σ exp over the words, `[R, V]` to `[R]`.
 
-    As max - log p(max): `softmax` is one pass over a table that `logsumexp` would write three times.
+    As max - log p(max): `softmax` is one pass over a table that `logsumexp` would write thrice.
     """
     return logits.amax(-1) - logits.softmax(-1).amax(-1).log()
 
