@@ -1,6 +1,8 @@
 """Tiny models that several test modules share."""
 
 import random
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
+from polyphrase.cli.main import main
 from polyphrase.latent.config import LatentConfig
 from polyphrase.models.latent_seq2seq import LatentSeq2Seq
 
@@ -29,12 +32,6 @@ def toy_pairs(count: int, seed: int) -> list[tuple[str, str]]:
             (f"how do {who} {does} {what}{now} ?", f"what can {who} do to {does} {what} ?")
         )
     return pairs
-
-
-def toy_file(path: Path, count: int, seed: int) -> Path:
-    """The pairs as a training file."""
-    path.write_text("".join(f"{source}\t{target}\n" for source, target in toy_pairs(count, seed)))
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -73,4 +70,32 @@ def tiny_model(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) ->
     model.generation_config.search = {"beams": 3, "max_length": 12}
     model.save_pretrained(folder)
     model.codec(str(tiny_backbone)).save_pretrained(folder)
+    return folder
+
+
+Command = Callable[..., int]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command line in this process: arguments in, exit code out."""
+
+    def run(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["polyphrase", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `train.tsv` and `val.tsv`."""
+    folder = tmp_path_factory.mktemp("toy")
+    for name, count, seed in (("train.tsv", 60, 0), ("val.tsv", 20, 1)):
+        lines = (f"{source}\t{target}\n" for source, target in toy_pairs(count, seed))
+        (folder / name).write_text("".join(lines))
     return folder
