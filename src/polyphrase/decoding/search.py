@@ -10,7 +10,7 @@ from .hypotheses import Hypotheses
 from .settings import Search
 from .words import NextWords
 
-_NEVER = -1e9  # a score below any hypothesis, finite so that sums of it stay numbers
+_NEVER = -1e9  # a score below any hypothesis, above that of one that cannot be
 
 
 class Chooser(Protocol):
@@ -173,6 +173,7 @@ class Beams:
         # Open beams of the live sources. Before the first step each group has one: the start.
         self._running = torch.zeros(rows, groups, 1, device=device)
         self._prefix = torch.full((rows, groups, 1, length), pad, device=device)
+        self._paid = torch.zeros(rows, groups, 1, device=device)  # for words of earlier groups
         self._open = torch.ones(rows, groups, dtype=torch.bool, device=device)
         # Finished hypotheses of all sources, best first in each group.
         self._score = torch.full(shape, _NEVER, device=device)
@@ -189,40 +190,46 @@ class Beams:
             rows = torch.arange(sources * groups * width, device=self._live.device)
             rows = rows.view(sources, groups, width)
         kept = []
-        said: Tensor | None = None  # what earlier groups chose at this step
+        # What earlier groups chose at this step, and what each of these words costs; a group that
+        # has ended says nothing.
+        said = torch.empty(sources, 0, dtype=torch.long, device=self._live.device)
+        cost = self._running.new_empty(sources, 0)
         for group in range(groups):
             part = words if groups == 1 else words.of_rows(rows[:, group].flatten())
-            candidates = part.top(
-                self._running[:, group],
-                2 * self._score.shape[-1],
-                penalised=said,
-                penalty=self._search.diversity,
+            score, beam, word = part.top(
+                self._running[:, group], 2 * self._score.shape[-1], said, cost
             )
-            kept.append(self._extend(group, position, *candidates))
-            said = torch.stack([word for _, _, word, _ in kept], 1).flatten(1)
-        score, beam, word, prefix = (
-            torch.stack([group[part] for group in kept], 1) for part in range(4)
+            paid = self._paid[:, group].gather(1, beam)
+            paid = paid + ((word[..., None] == said[:, None]) * cost[:, None]).sum(-1)
+            kept.append(self._extend(group, position, score, beam, word, paid))
+            chosen = kept[-1][2]
+            said = torch.cat([said, chosen], 1)
+            price = self._search.diversity * self._open[:, group, None]
+            cost = torch.cat([cost, price.expand_as(chosen)], 1)
+        score, beam, word, prefix, paid = (
+            torch.stack([group[part] for group in kept], 1) for part in range(5)
         )
         parents = rows.gather(2, beam)
-        self._running, self._prefix = score, prefix
+        self._running, self._prefix, self._paid = score, prefix, paid
         self._close(position)
         return self._continue(word, parents, last=position + 1 == self._search.max_length)
 
     def _extend(
-        self, group: int, position: int, score: Tensor, beam: Tensor, word: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        self, group: int, position: int, score: Tensor, beam: Tensor, word: Tensor, paid: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Sort one group's 2K candidates into K open beams and those that end here.
 
         Returns:
-            Score, parent beam, word `[S, K]` and prefix `[S, K, T]` of the open beams.
+            Score, parent beam, word `[S, K]`, prefix `[S, K, T]` and what was paid `[S, K]` of the
+            open beams.
         """
         beams = self._score.shape[-1]
         prefix = _take(self._prefix[:, group], beam)
         prefix[:, :, position] = word
         ends = word == self._end
+        running, keep = torch.where(ends, -torch.inf, score).topk(beams)
         if position + 1 == self._search.max_length:
             ends = torch.ones_like(ends)
-        running, keep = torch.where(ends, score + _NEVER, score).topk(beams)
         # Only an ending among the K best candidates is a finished hypothesis.
         admitted = ends & self._open[:, group, None]
         admitted[:, beams:] = False
@@ -231,12 +238,13 @@ class Beams:
         best, order = torch.cat([self._score[self._live, group], normalised], 1).topk(beams)
         self._score[self._live, group] = best
         self._log_probability[self._live, group] = torch.cat(
-            [self._log_probability[self._live, group], score], 1
+            [self._log_probability[self._live, group], score + paid], 1
         ).gather(1, order)
         self._tokens[self._live, group] = _take(
             torch.cat([self._tokens[self._live, group], prefix], 1), order
         )
-        return running, beam.gather(1, keep), word.gather(1, keep), _take(prefix, keep)
+        beam, word, paid = (tensor.gather(1, keep) for tensor in (beam, word, paid))
+        return running, beam, word, _take(prefix, keep), paid
 
     def _close(self, position: int) -> None:
         hope = self._running[..., 0] / (position + 1) ** self._search.length_penalty
@@ -251,12 +259,13 @@ class Beams:
         # Leaving costs a copy of what stays, so it waits until enough can leave at once.
         if ended >= 0.15 * len(open_sources):
             stay = open_sources.nonzero()[:, 0]
-            self._live, self._running, self._prefix, self._open, word, parents = (
+            self._live, self._running, self._prefix, self._paid, self._open, word, parents = (
                 tensor[stay]
                 for tensor in (
                     self._live,
                     self._running,
                     self._prefix,
+                    self._paid,
                     self._open,
                     word,
                     parents,

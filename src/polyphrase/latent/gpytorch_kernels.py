@@ -53,7 +53,7 @@ def described(kernel: nn.Module, size: int) -> Description | None:
         try:
             description = describe(kernel)
             twin = rebuild(description)
-            twin.load_state_dict(kernel.state_dict())
+            twin.load_state_dict(kernel.state_dict(), assign=True)  # and the number format
             same = torch.allclose(evaluate(twin, points), evaluate(kernel, points))
         except (BadInput, RuntimeError):
             return None

@@ -54,6 +54,7 @@ class LatentSeq2Seq(SavedModel, GenerationMixin):
         if settings is not None:
             width = self.backbone.width
             self.latent = Latent(settings, width, kernel=kernel)
+            config.latent = to_mapping(self.latent.config)  # a kernel object by its structure
             self.injection = Injection(settings.injection, self.latent.dimension, width)
         if config.lora is not None:
             lora = from_mapping(LoraSettings, config.lora, "config.json: lora")

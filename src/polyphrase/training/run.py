@@ -1,5 +1,7 @@
 """One training run from settings to a saved model."""
 
+import contextlib
+import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging as transformers_logging
 
 from ..backbones.lean import make_lean
@@ -20,6 +22,7 @@ from ..errors import BadInput, MissingExtra
 from ..files import disk_errors, write_text
 from ..models.catalogue import FROM_SCRATCH, AnySystem, Built, build
 from ..models.latent_seq2seq import LatentSeq2Seq
+from ..models.saving import WEIGHTS
 from ..settings import from_mapping, to_mapping, to_yaml
 from .callbacks import CollapseAlarm, History, ProgressBar
 from .settings import SETTINGS, TrainSettings
@@ -44,8 +47,8 @@ def train(
     """
     folder = Path(settings.out)
     checkpoints = folder / CHECKPOINTS
-    checkpoint = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None
-    if checkpoint and not resume:
+    checkpoint = _newest(checkpoints)
+    if not resume and (checkpoint is not None or (folder / WEIGHTS).exists()):
         raise BadInput(
             f"{folder} holds a run already: add --resume to continue it, or give another --out"
         )
@@ -87,9 +90,18 @@ def train(
     for default in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(default)
     with disk_errors(folder):
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         _save(built, folder)
     return model.eval()
+
+
+def _newest(checkpoints: Path) -> Path | None:
+    """The newest checkpoint that is whole: a run may have been killed while it wrote one."""
+    whole = []
+    for state in checkpoints.glob("checkpoint-*/" + TRAINER_STATE_NAME):  # written last
+        with contextlib.suppress(ValueError):
+            whole.append((json.loads(state.read_bytes())["global_step"], state.parent))
+    return max(whole, default=(0, None))[1]
 
 
 def _begin(
