@@ -1,16 +1,14 @@
-"""`make bench`: every number of issue 5 beside its goal, each against a peer of the same run."""
+"""`make bench`: every number beside its goal, each against a peer of the same run."""
 
 import argparse
 import os
 import time
-from pathlib import Path
 
-from . import generation, growth, memory, start, training
+from . import core, generation, growth, memory, start, training
 from .machine import describe
-from .table import Line, markdown, record
+from .table import markdown, record, report
 
-PARTS = ("generation", "training", "memory", "start", "growth")
-REPORT = Path(__file__).parent / "RESULTS.md"
+PARTS = ("core", "generation", "training", "memory", "start", "growth")
 
 
 def main() -> None:
@@ -26,9 +24,9 @@ def main() -> None:
     machine = describe()
     print("  ".join(f"{name} {value}" for name, value in machine.items()))
     begun = time.perf_counter()
-    lines: list[Line] = []
     for part in options.parts or PARTS:
         found = {
+            "core": lambda: core.measure(options.quick),
             "generation": lambda: generation.measure(options.quick, options.profile),
             "training": lambda: training.measure(options.quick),
             "memory": lambda: memory.measure(options.quick),
@@ -37,15 +35,8 @@ def main() -> None:
         }[part]()
         record(found, machine, part)
         print(markdown(found), flush=True)
-        lines += found
+        report()
     minutes = (time.perf_counter() - begun) / 60
-    about = "\n".join(f"- {name}: {value}" for name, value in machine.items())
-    if not options.parts:
-        REPORT.write_text(
-            f"# What was measured\n\n`make bench`, {minutes:.0f} minutes:\n\n{about}\n\n"
-            f"{markdown(lines)}\n\nWhat the numbers mean and what did not pay: `docs/speed.md`.\n\n"
-            "![growth](results/growth.png)\n"
-        )
     print(f"{minutes:.1f} minutes")
 
 
