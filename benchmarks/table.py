@@ -56,8 +56,8 @@ def report() -> None:
     parts = [
         "# What was measured",
         "",
-        "Each part by `make bench`, or alone by `python -m benchmarks PART`. Every ratio is against a",
-        "peer of the same run. What the numbers of generation and training mean: `docs/speed.md`.",
+        "Each part by `make bench`, or alone by `python -m benchmarks PART`. Every ratio is",
+        "against a peer of the same run. How to read them: `docs/speed.md`.",
         "",
     ]
     for file in sorted(FOLDER.glob("*.json")):

@@ -41,12 +41,14 @@ class Candidate:
         sample: its number; with the seed and the source, it names the random numbers behind it.
         log_probability: log p(y | z), in nats.
         tokens: how many tokens it has, its end included.
+        finished: whether it came to an end by itself, and not by `max_length`.
     """
 
     text: str
     sample: int
     log_probability: float
     tokens: int
+    finished: bool
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,9 @@ class Rewriter:
                 by default.
             seed: names the random numbers.
             search: how words are chosen; by default the search that the model was saved with.
-            distinct: give the first `n` samples that differ from the source and from each other by
-                more than case, spacing and punctuation, looking at 5 n samples at most; there may
-                be fewer.
+            distinct: give the first `n` finished samples that differ from the source and from each
+                other by more than case, spacing and punctuation, looking at 5 n samples at most;
+                there may be fewer.
             strict: refuse a text that is longer than the model reads, instead of cutting it.
         """
         if n < 1:
@@ -212,6 +214,7 @@ class Rewriter:
                         output.sample,
                         output.log_probability,
                         len(output.tokens),
+                        output.tokens[-1] == self.model.rules.end,
                     )
                     for output in found
                 ]
@@ -245,7 +248,7 @@ class Rewriter:
         candidates = first.candidates
         for start in range(n, n * _PATIENCE + 1, n):
             for candidate in candidates:
-                if essence(candidate.text) not in seen:
+                if candidate.finished and essence(candidate.text) not in seen:
                     seen.add(essence(candidate.text))
                     kept.append(candidate)
             exhausted = not (spread or search.stochastic) or start == n * _PATIENCE

@@ -16,13 +16,17 @@ from transformers import AutoModelForSeq2SeqLM
 from polyphrase.api import load
 from polyphrase.backbones.backbone import load_seq2seq
 from polyphrase.decoding.settings import Search
-from polyphrase.latent.config import KernelConfig, LatentConfig
+from polyphrase.latent.config import LatentConfig
 from polyphrase.models.latent_seq2seq import LatentSeq2Seq
+from polyphrase.settings import from_mapping
 
 SOURCES = ["how do i learn music ?", "how do people buy books now ?", "what ?"]
 TARGETS = ["what can i do to learn music ?", "what can people do to buy books ?", "how ?"]
 COMBINATIONS = {
-    "-".join(parts): LatentConfig(prior=parts[0], posterior=parts[1], injection=parts[2], size=size)
+    "-".join(parts): from_mapping(
+        LatentConfig,
+        {"prior": parts[0], "posterior": parts[1], "injection": parts[2], "size": size},
+    )
     for parts, size in zip(
         itertools.product(
             ("gp", "normal", "mixture", "vamp"), ("correlated", "diagonal"), ("concat", "add")
@@ -32,7 +36,10 @@ COMBINATIONS = {
     )
 }
 KERNELS = {
-    name: LatentConfig(kernel=KernelConfig(name=name, learnable=learnable, scale=scale, r=0.8))
+    name: from_mapping(
+        LatentConfig,
+        {"kernel": {"name": name, "learnable": learnable, "scale": scale, "r": 0.8}},
+    )
     for name, learnable, scale in (
         ("rbf", True, "relative"),
         ("matern12", False, "absolute"),
@@ -142,7 +149,7 @@ def test_trains_saves_loads_and_generates(case: str, tiny_backbone: Path, tmp_pa
 
 
 def test_a_fresh_process_loads_it_by_the_auto_class(tiny_model: Path) -> None:
-    """`import polyphrase` is enough, and nothing of transformers need be imported before or after."""
+    """`import polyphrase` is enough; nothing of transformers need be imported before or after."""
     script = (
         "import polyphrase, sys\n"
         "from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer\n"

@@ -65,6 +65,9 @@ def _search(
     min_length: Annotated[
         int | None, typer.Option(help="The fewest tokens of a rewrite.", show_default="0")
     ] = None,
+    no_repeat_ngram: Annotated[
+        int | None, typer.Option(help="No rewrite holds any n tokens twice; 0 is off.")
+    ] = None,
 ) -> None:
     """The flags of a search: the fields of `Search`."""
 

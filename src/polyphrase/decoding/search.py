@@ -8,7 +8,7 @@ from torch import Tensor
 from ..backbones.executor import Executor, Rules
 from .hypotheses import Hypotheses
 from .settings import Search
-from .words import NextWords
+from .words import NextWords, repetitions
 
 _NEVER = -1e9  # a score below any hypothesis, above that of one that cannot be
 
@@ -23,6 +23,9 @@ class Chooser(Protocol):
             The tokens to read next and the row of this step that each continues, both `[R]`;
             empty when every search has ended.
         """
+
+    def prefixes(self, position: int) -> Tensor:
+        """The words that each row of this step has so far, `[R, position]`."""
 
     def finished(self) -> Hypotheses:
         """What was found."""
@@ -58,7 +61,12 @@ def run_search(
     tokens, parents = torch.full((rows,), start, device=device), None
     for position in range(search.max_length):
         features = executor.step(tokens, parents)
-        words = NextWords(executor, features, rules, position, search.min_length, search.max_length)
+        repeats = None
+        if search.no_repeat_ngram:
+            repeats = repetitions(chooser.prefixes(position), search.no_repeat_ngram)
+        words = NextWords(
+            executor, features, rules, position, search.min_length, search.max_length, repeats
+        )
         tokens, parents = chooser.choose(words, position)
         if not len(tokens):
             break
@@ -109,6 +117,10 @@ class Draws:
         open_rows = (tokens != self._end).nonzero()[:, 0]
         self._live = self._live[open_rows]
         return tokens[open_rows], open_rows
+
+    def prefixes(self, position: int) -> Tensor:
+        """The words of the live rows: see `Chooser.prefixes`."""
+        return self._tokens[self._live, :position]
 
     def finished(self) -> Hypotheses:
         """The one hypothesis of each row."""
@@ -272,6 +284,10 @@ class Beams:
                 )
             )
         return word.flatten(), parents.flatten()
+
+    def prefixes(self, position: int) -> Tensor:
+        """The words of the open beams: see `Chooser.prefixes`."""
+        return self._prefix[..., :position].flatten(0, 2)
 
     def finished(self) -> Hypotheses:
         """The hypotheses of each source: the best of each group, then the second best, ..."""

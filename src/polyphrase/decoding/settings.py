@@ -24,6 +24,7 @@ class Search:
         top_p: draw among the likeliest words that together hold this probability.
         max_length: the most words of an output, its end included.
         min_length: the fewest words before the end.
+        no_repeat_ngram: no output holds any n words twice; 0 is off.
     """
 
     method: Literal["beam", "greedy", "diverse-beam", "sample"] = "beam"
@@ -36,6 +37,7 @@ class Search:
     top_p: float = 1.0
     max_length: int = 60
     min_length: int = 0
+    no_repeat_ngram: int = 0
 
     def __post_init__(self) -> None:
         if self.beams < 1:
@@ -53,6 +55,10 @@ class Search:
             raise BadInput(f"top_k is {self.top_k}: give 0 (all words) or more")
         if not 0 < self.top_p <= 1:
             raise BadInput(f"top_p is {self.top_p}: give a number above 0, at most 1")
+        if self.no_repeat_ngram < 0 or self.no_repeat_ngram == 1:
+            raise BadInput(
+                f"no_repeat_ngram is {self.no_repeat_ngram}: give 2 or more words, or 0 for off"
+            )
         if not 0 <= self.min_length < self.max_length:
             raise BadInput(
                 f"min_length is {self.min_length} and max_length {self.max_length}: "

@@ -23,6 +23,7 @@ class NextWords:
         position: t, from 0.
         min_length: no end before this many words.
         max_length: the end at this many words at the latest.
+        repeats: words that would repeat an n-gram, and where there are any: see `repetitions`.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class NextWords:
         position: int,
         min_length: int,
         max_length: int,
+        repeats: tuple[Tensor, Tensor] | None = None,
     ) -> None:
+        self._repeats = repeats
         self._executor = executor
         self._features = features
         self._forbidden = [*rules.forbidden, *([rules.end] if position < min_length else [])]
@@ -47,11 +50,13 @@ class NextWords:
         """The same step for some of its rows."""
         part = copy.copy(self)
         part._features = self._features[rows]
+        if self._repeats is not None:
+            part._repeats = (self._repeats[0][rows], self._repeats[1][rows])
         return part
 
     def logits(self, rows: slice = slice(None)) -> Tensor:
         """Logits with the forbidden words at -inf, `[R, V]`."""
-        return self._allowed(self._executor.logits(self._features[rows]))
+        return self._allowed(self._executor.logits(self._features[rows]), rows)
 
     def chunks(self) -> Iterator[tuple[slice, Tensor]]:
         """The logits some rows at a time."""
@@ -60,15 +65,15 @@ class NextWords:
             yield rows, self.logits(rows)
 
     def top(
-        self, running: Tensor, count: int, penalised: Tensor | None = None, penalty: float = 0.0
+        self, running: Tensor, count: int, penalised: Tensor, penalty: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of groups of hypotheses: running score + log p(word).
 
         Args:
             running: log-probabilities so far, `[G, K]`, whose `G * K` rows are this step's rows.
             count: how many continuations per group.
-            penalised: words that cost `penalty` for each time they stand here, `[G, P]`.
-            penalty: in nats.
+            penalised: words that cost something each time they stand here, `[G, P]`.
+            penalty: what, in nats, `[G, P]`.
 
         Returns:
             Scores, which of the K hypotheses, and words; each `[G, count]`, best first.
@@ -78,20 +83,21 @@ class NextWords:
         parts = []
         for start in range(0, groups, step):
             score = running[start : start + step]
-            raw = self._executor.logits(self._features[start * width : (start + step) * width])
+            rows = slice(start * width, (start + step) * width)
+            raw = self._executor.logits(self._features[rows])
             # Families differ in what they forbid, not in what they normalise: as `generate` does,
             # log p is taken over all words first.
             offset = score - log_normaliser(raw).view_as(score)
-            logits = self._allowed(raw).view(len(score), width, -1)
-            if penalised is not None:
+            logits = self._allowed(raw, rows).view(len(score), width, -1)
+            if penalised.shape[1]:
                 words = penalised[start : start + step, None].expand(-1, width, -1)
-                cost = torch.full(words.shape, -penalty, device=logits.device)
-                logits = logits.clone().scatter_add_(2, words, cost)
+                cost = penalty[start : start + step, None].expand_as(words)
+                logits = logits.clone().scatter_add_(2, words, -cost)
             parts.append(_top(logits, offset, count))
         scores, hypotheses, words = (torch.cat(part) for part in zip(*parts, strict=True))
         return scores, hypotheses, words
 
-    def _allowed(self, logits: Tensor) -> Tensor:
+    def _allowed(self, logits: Tensor, rows: slice) -> Tensor:
         if self._only is not None:  # a forced word has probability 1
             certain = torch.full_like(logits, -torch.inf)
             certain[:, self._only] = logits.logsumexp(-1)
@@ -99,7 +105,29 @@ class NextWords:
         if self._forbidden:
             forbidden = torch.tensor(self._forbidden, device=logits.device)
             logits = logits.index_fill(1, forbidden, -torch.inf)
+        if self._repeats is not None:
+            words, cost = (part[rows] for part in self._repeats)
+            logits = logits.scatter_add(1, words, cost.to(logits.dtype))
         return logits
+
+
+def repetitions(prefix: Tensor, size: int) -> tuple[Tensor, Tensor] | None:
+    """The words that would end an n-gram that a prefix holds already.
+
+    Args:
+        prefix: words so far, `[R, T]`.
+        size: n.
+
+    Returns:
+        Words that may repeat one and their cost, 0 or -inf, both `[R, T - n + 1]`; `None` while the
+        prefix is too short to hold one.
+    """
+    if prefix.shape[1] < size:
+        return None
+    held = prefix.unfold(1, size, 1)  # [R, T - n + 1, n]
+    last = prefix[:, prefix.shape[1] - size + 1 :]
+    same = (held[..., :-1] == last[:, None]).all(-1)
+    return held[..., -1], torch.where(same, -torch.inf, 0.0)
 
 
 def log_normaliser(logits: Tensor) -> Tensor:

@@ -48,8 +48,6 @@ class SavedModel(PreTrainedModel):
         state = self.state_dict() if state_dict is None else state_dict
         with whole_file(folder / WEIGHTS) as temporary:
             save_file(self._kept(state), temporary, metadata={"format": "pt"})
-        # Made from a network's configuration, it would lose our settings (spread, search) on reading.
-        self.generation_config._from_model_config = False
         with disk_errors(folder):
             self.config.save_pretrained(folder)
             # Marked as made from the model's configuration, it would be read without our own keys.

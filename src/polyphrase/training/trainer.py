@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
-from transformers import Trainer
+from transformers import Trainer, TrainerControl
 
 from ..data.codec import Codec
 from ..models.system import ElboOutput
@@ -161,7 +161,7 @@ class ElboTrainer(Trainer):
             report["nll_sampled"] = sampled.report()["nll"]
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in report.items()}
         self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
+        self.control: TrainerControl = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
         return metrics
