@@ -157,7 +157,7 @@ def step_by_step(system: LatentSeq2Seq, memory: Memory, labels: Tensor) -> Tenso
     """-log p of each target, one word at a time through the executor."""
     executor = system.executor(memory)
     tokens, parents = torch.full((len(labels),), system.start_token), None
-    total = torch.zeros(len(labels))
+    total = memory.states.new_zeros(len(labels))
     for position in range(labels.shape[1]):
         log_p = executor.logits(executor.step(tokens, parents)).log_softmax(-1)
         real = labels[:, position] != IGNORED
