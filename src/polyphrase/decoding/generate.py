@@ -143,15 +143,22 @@ def generate(
 
 
 def _n_best(found: Hypotheses, sources: int, samples: Sequence[int]) -> list[tuple[int, int]]:
-    """The row and the place in it of each wanted rank of each source, whose memories compete."""
+    """The row and the place in it of each wanted rank of each source, whose memories compete.
+
+    A source with fewer hypotheses than ranks (a system that can say one thing only) gives its last
+    one again.
+    """
     rows, count = found.score.shape
+    score = found.score.view(sources, -1)
     if rows == sources:  # a search has its own idea of an order
-        return [(row, rank) for row in range(rows) for rank in samples]
-    order = found.score.view(sources, -1).argsort(dim=-1, descending=True, stable=True)
+        order = score.isinf().long().argsort(dim=-1, stable=True)
+    else:
+        order = score.argsort(dim=-1, descending=True, stable=True)
+    last = score.isfinite().sum(-1).clamp(min=1) - 1
     return [
         (source * (rows // sources) + place // count, place % count)
         for source in range(sources)
-        for place in order[source, list(samples)].tolist()
+        for place in (int(order[source, min(rank, int(last[source]))]) for rank in samples)
     ]
 
 

