@@ -31,7 +31,7 @@ check: .venv/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/.installed-dev
+bench: .venv/.installed-bench
 	$(BIN)/python -m benchmarks
 
 clean:
@@ -53,3 +53,7 @@ clean:
 	$(PIP) --editable '.[dev]'
 	$(PIP) --no-deps $(DATA)
 	touch .venv/.installed $@
+
+.venv/.installed-bench: .venv/.installed-dev
+	$(PIP) --editable '.[bench]'
+	touch $@
