@@ -1,6 +1,7 @@
 """Other ways to search over the same memory, which ours is measured against."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +36,21 @@ def transformers_generate(network: Any, memory: Memory, search: Search) -> Tenso
 
 
 class CTranslate2:
-    """CTranslate2's decoder over a given memory.
+    """CTranslate2's decoder over given memories.
 
-    It takes words only, so the memory goes in as an embedding table with one word for each position
+    It takes words only, so the memories go in as an embedding table with one word for each position
     of each row, read by an encoder that hands them on.
 
     Args:
         network: the T5 whose decoder is converted.
-        memory: what the decoder attends to.
+        memories: what the decoder attends to, a batch each.
         kind: `float32` or `int8`.
+        side_by_side: batches at a time; they share torch's number of threads.
     """
 
-    def __init__(self, network: Any, memory: Memory, kind: str) -> None:
+    def __init__(
+        self, network: Any, memories: Sequence[Memory], kind: str, side_by_side: int
+    ) -> None:
         config = network.config
         spec = T5Loader().get_model_spec(network)
         encoder = spec.encoder
@@ -54,8 +58,9 @@ class CTranslate2:
         for part in (encoder.layer[0].self_attention.linear[-1], encoder.layer[0].ffn.linear_1):
             part.weight = np.zeros_like(part.weight)
         encoder.layer_norm = OPTIONAL
-        encoder.embeddings[0].weight = memory.states[memory.mask].numpy()
-        lengths = memory.mask.sum(1).tolist()
+        states = [memory.states[memory.mask] for memory in memories]
+        encoder.embeddings[0].weight = torch.cat(states).numpy()
+        lengths = [length for memory in memories for length in memory.mask.sum(1).tolist()]
         names = [f"m{place}" for place in range(sum(lengths))]
         spec.register_source_vocabulary(names)
         spec.register_target_vocabulary([f"w{word}" for word in range(config.vocab_size)])
@@ -67,7 +72,10 @@ class CTranslate2:
         with tempfile.TemporaryDirectory() as folder:
             spec.save(str(Path(folder)))
             self._translator = ctranslate2.Translator(
-                folder, compute_type=kind, inter_threads=1, intra_threads=torch.get_num_threads()
+                folder,
+                compute_type=kind,
+                inter_threads=side_by_side,
+                intra_threads=max(1, torch.get_num_threads() // side_by_side),
             )
         words = iter(names)
         self._sources = [[next(words) for _ in range(length)] for length in lengths]

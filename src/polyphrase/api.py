@@ -4,6 +4,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -13,9 +14,10 @@ import torch
 
 from .backbones.huggingface import HuggingFaceBackbone
 from .backbones.packed import has_bfloat16
-from .data.codec import Codec, Sources
+from .data.codec import Codec
 from .decoding.generate import generate
 from .decoding.settings import Search
+from .decoding.workers import Workers
 from .errors import BadInput
 from .models import catalogue
 from .models.catalogue import AnySystem
@@ -28,7 +30,7 @@ BATCH_TOKENS = 25_000
 """The token budget of a batch: enough to fill matrix products, few enough to stay in cache."""
 
 _WASTE = 1.25  # how much dearer a text may become by the padding of its batch
-_WINDOW = 16  # batches that are sorted by length together
+_WINDOW = 16  # batches for each worker that are sorted by length together
 _PATIENCE = 5  # distinct rewrites are looked for among this many times as many samples
 
 
@@ -73,8 +75,9 @@ class Rewriter:
         model: what generates.
         codec: its vocabulary.
         name: what it was loaded as, for reports.
-        batch_tokens: how many tokens run at once at most, which sets the memory that is used: a
-            sample of a text counts as its source and as `max_length` words of each hypothesis.
+        batch_tokens: how many tokens a batch holds at most, which sets the memory that is used: a
+            sample of a text counts as its source and as `max_length` words of each hypothesis. On a
+            processor as many batches run at once as torch has threads.
     """
 
     def __init__(
@@ -163,100 +166,138 @@ class Rewriter:
                 f"{self.name} has no latent to spread: leave the spread out or train one"
             )
         search = search or self.search(n, spread)
-        return self._rewrite(iter(texts), n, spread, seed, search, distinct, strict)
+        asked = _Request(n, spread, seed, search, strict)
+        return self._rewrite(iter(texts), asked, distinct)
 
     def _rewrite(
-        self,
-        texts: Iterator[str],
-        n: int,
-        spread: float,
-        seed: int,
-        search: Search,
-        distinct: bool,
-        strict: bool,
+        self, texts: Iterator[str], asked: "_Request", distinct: bool
     ) -> Iterator[Rewrites]:
-        usual = max(1, self.batch_tokens // (n * _tokens(32, search)))
-        while window := list(islice(texts, usual * _WINDOW)):
-            lengths = [self.codec.length(text) for text in window]
-            done: dict[int, Rewrites] = {}
-            for rows in batches(lengths, n, search, self.batch_tokens):
-                group = self._group([window[row] for row in rows], n, spread, seed, search, strict)
-                done.update(zip(rows, group, strict=True))
-            for row in range(len(window)):
-                yield self._distinct(done[row], n, spread, seed, search) if distinct else done[row]
-
-    def _group(
-        self,
-        texts: list[str],
-        n: int,
-        spread: float,
-        seed: int,
-        search: Search,
-        strict: bool = False,
-        first: int = 0,
-    ) -> list[Rewrites]:
-        """Samples `first` to `first + n - 1` of texts that run together."""
-        sources = self.codec.encode(texts)
-        self._look(texts, sources, strict)
+        usual = max(1, self.batch_tokens // (asked.n * _tokens(32, asked.search)))
         device = next(self.model.parameters()).device
-        tensors = {name: tensor.to(device) for name, tensor in sources.tensors.items()}
-        independent = spread > 0 or search.stochastic
-        width = sources.tensors["input_ids"].shape[1]
-        step = max(1, self.batch_tokens // _tokens(width, search)) if independent else n
-        candidates: list[list[Candidate]] = [[] for _ in texts]
-        for start in range(first, first + n, step):
-            samples = range(start, min(start + step, first + n))
-            outputs = generate(self.model, tensors, texts, samples, spread, seed, search)
-            for row, found in enumerate(outputs):
-                candidates[row] += [
-                    Candidate(
-                        self.codec.decode(output.tokens, sources, row),
+        with Workers(device) as workers:
+            while window := list(islice(texts, usual * _WINDOW * workers.count)):
+                truncated = self._look(window, asked.strict)
+                rows = range(len(window))
+                found = self._samples(window, range(asked.n), asked, workers)
+                if distinct:
+                    found = self._distinct(window, found, asked, workers)
+                yield from (Rewrites(window[row], found[row], truncated[row]) for row in rows)
+
+    def _look(self, texts: list[str], strict: bool) -> list[bool]:
+        """Which texts the model reads only in part; what it cannot read at all is refused."""
+        if not all(text.strip() for text in texts):
+            raise BadInput("a text is empty: there is nothing to rewrite")
+        truncated = [self.codec.encode([text]).truncated[0] for text in texts]
+        if any(truncated) and strict:
+            raise BadInput(
+                f"a text is longer than the {self.codec.max_length} tokens that {self.name} reads: "
+                f"shorten it or leave strict out to cut it ({texts[truncated.index(True)][:60]!r} "
+                "...)"
+            )
+        if any(truncated):
+            warnings.warn(
+                f"{sum(truncated)} text(s) longer than the {self.codec.max_length} tokens "
+                f"that {self.name} reads were cut",
+                stacklevel=3,
+            )
+        return truncated
+
+    def _samples(
+        self, texts: list[str], samples: range, asked: "_Request", workers: Workers
+    ) -> list[list[Candidate]]:
+        """Some samples of each text, computed in batches of texts that are alike in length."""
+        jobs = []
+        device = next(self.model.parameters()).device
+        for rows, part in self._plan(texts, samples, asked, workers.count):
+            sources = self.codec.encode([texts[row] for row in rows])
+            tensors = {name: tensor.to(device) for name, tensor in sources.tensors.items()}
+            jobs.append((rows, part, sources, tensors))
+        tasks = (
+            partial(
+                generate,
+                self.model,
+                tensors,
+                [texts[row] for row in rows],
+                part,
+                asked.spread,
+                asked.seed,
+                asked.search,
+            )
+            for rows, part, _, tensors in jobs
+        )
+        found: list[dict[int, Candidate]] = [{} for _ in texts]
+        for (rows, _, sources, _), outputs in zip(jobs, workers.map(tasks), strict=True):
+            for place, row in enumerate(rows):
+                for output in outputs[place]:
+                    found[row][output.sample] = Candidate(
+                        self.codec.decode(output.tokens, sources, place),
                         output.sample,
                         output.log_probability,
                         len(output.tokens),
                         output.tokens[-1] == self.model.rules.end,
                     )
-                    for output in found
-                ]
-        return [
-            Rewrites(text, found, cut)
-            for text, found, cut in zip(texts, candidates, sources.truncated, strict=True)
-        ]
+        return [[candidates[sample] for sample in samples] for candidates in found]
 
-    def _look(self, texts: list[str], sources: Sources, strict: bool) -> None:
-        for text, cut in zip(texts, sources.truncated, strict=True):
-            if cut and strict:
-                raise BadInput(
-                    f"a text is longer than the {self.codec.max_length} tokens that {self.name} "
-                    f"reads: shorten it or leave strict out to cut it ({text[:60]!r} ...)"
-                )
-            if not text.strip():
-                raise BadInput("a text is empty: there is nothing to rewrite")
-        if any(sources.truncated):
-            warnings.warn(
-                f"{sum(sources.truncated)} text(s) longer than the {self.codec.max_length} tokens "
-                f"that {self.name} reads were cut",
-                stacklevel=2,
-            )
+    def _plan(
+        self, texts: list[str], samples: range, asked: "_Request", workers: int
+    ) -> Iterator[tuple[list[int], range]]:
+        """Which texts run together, and which of their samples; the longest first.
+
+        Few texts are cut into more batches than memory asks for, so that every worker has one.
+        """
+        lengths = [self.codec.length(text) for text in texts]
+        costs = [_tokens(length, asked.search) * len(samples) for length in lengths]
+        budget = min(self.batch_tokens, -(-sum(costs) // workers))
+        groups = list(batches(lengths, len(samples), asked.search, budget))
+        share = -(-len(samples) * len(groups) // max(workers, len(groups)))
+        for rows in reversed(groups):
+            if not asked.independent:  # an n-best list
+                yield rows, samples
+                continue
+            width = _tokens(max(lengths[row] for row in rows), asked.search)
+            step = max(1, min(share, self.batch_tokens // (width * len(rows))))
+            for start in range(0, len(samples), step):
+                yield rows, samples[start : start + step]
 
     def _distinct(
-        self, first: Rewrites, n: int, spread: float, seed: int, search: Search
-    ) -> Rewrites:
-        """Keep what differs, and draw more samples while too few do."""
-        seen = {essence(first.source)}
-        kept: list[Candidate] = []
-        candidates = first.candidates
-        for start in range(n, n * _PATIENCE + 1, n):
-            for candidate in candidates:
-                if candidate.finished and essence(candidate.text) not in seen:
-                    seen.add(essence(candidate.text))
-                    kept.append(candidate)
-            exhausted = not (spread or search.stochastic) or start == n * _PATIENCE
-            if len(kept) >= n or exhausted:
+        self,
+        texts: list[str],
+        found: list[list[Candidate]],
+        asked: "_Request",
+        workers: Workers,
+    ) -> list[list[Candidate]]:
+        """Keep what differs, and draw more samples of the texts that have too few."""
+        kept: list[list[Candidate]] = [[] for _ in texts]
+        seen = [{essence(text)} for text in texts]
+        few = list(range(len(texts)))
+        for start in range(asked.n, asked.n * _PATIENCE + 1, asked.n):
+            for row, candidates in zip(few, found, strict=True):
+                for candidate in candidates:
+                    if candidate.finished and essence(candidate.text) not in seen[row]:
+                        seen[row].add(essence(candidate.text))
+                        kept[row].append(candidate)
+            few = [row for row in few if len(kept[row]) < asked.n]
+            if not few or not asked.independent or start == asked.n * _PATIENCE:
                 break
-            more = self._group([first.source], n, spread, seed, search, first=start)
-            candidates = more[0].candidates
-        return Rewrites(first.source, kept[:n], first.truncated)
+            more = range(start, start + asked.n)
+            found = self._samples([texts[row] for row in few], more, asked, workers)
+        return [candidates[: asked.n] for candidates in kept]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is asked for of every text: see `Rewriter.rewrite`."""
+
+    n: int
+    spread: float
+    seed: int
+    search: Search
+    strict: bool
+
+    @property
+    def independent(self) -> bool:
+        """Whether samples are drawn one by one, and are not the ranks of one list."""
+        return self.spread > 0 or self.search.stochastic
 
 
 def batches(lengths: Sequence[int], n: int, search: Search, budget: int) -> Iterator[list[int]]:

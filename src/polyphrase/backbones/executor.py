@@ -27,7 +27,7 @@ class Executor(Protocol):
         """
 
     def logits(self, features: Tensor) -> Tensor:
-        """Unnormalised log-probabilities of the next word, float32, `[R, V]`.
+        """Unnormalised log-probabilities of the next word, in the decoder's format, `[R, V]`.
 
         A search may ask for some rows at a time, so that the whole table is never in memory.
         """

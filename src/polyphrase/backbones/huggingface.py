@@ -1,6 +1,7 @@
 """Any Hugging Face encoder-decoder as a backbone: no class of ours per family."""
 
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any, Self
 
 import torch
@@ -20,6 +21,8 @@ from .backbone import load_tokenizer
 from .executor import Executor
 from .memory import Memory
 from .t5 import T5Decoder, T5Executor, is_t5, word_losses
+
+_ARRANGING = Lock()  # several threads may decode with one model
 
 
 class HuggingFaceBackbone(nn.Module):
@@ -129,9 +132,10 @@ class HuggingFaceBackbone(nn.Module):
         """The decoder's weights in the order that is fast, kept until one of them changes."""
         parameters = [*self.network.decoder.parameters(), *self.network.lm_head.parameters()]
         state = (self.precision, *map(_state, parameters))
-        if self._fast is None or self._fast[0] != state:
-            self._fast = state, T5Decoder(self.network, self.precision or parameters[0].dtype)
-        return self._fast[1]
+        with _ARRANGING:
+            if self._fast is None or self._fast[0] != state:
+                self._fast = state, T5Decoder(self.network, self.precision or parameters[0].dtype)
+            return self._fast[1]
 
     def train(self, mode: bool = True) -> Self:
         """Change to training, or back; the weights of the fast decoder are let go."""
@@ -176,8 +180,8 @@ class HuggingFaceExecutor:
         return output.logits[:, -1]
 
     def logits(self, features: Tensor) -> Tensor:
-        """The logits that the network gave, in float32."""
-        return features.float()
+        """The logits that the network gave."""
+        return features
 
     def _continue(self, parents: Tensor) -> None:
         self._cache.self_attention_cache.reorder_cache(parents)

@@ -16,7 +16,7 @@ from .packed import Activation, Product
 # By name: to import the classes is slow, and circular while transformers itself is being imported.
 _FAMILIES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
 _ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu_new": "gelu"}
-_ROOM = 8  # steps between two searches for slots that nobody needs any more
+_ROOM = 4  # steps between two searches for slots that nobody needs any more
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class T5Decoder:
 
     Args:
         network: a network that `fits`.
-        dtype: the number format of the products; sums, norms and attention are in float32 at least.
+        dtype: the number format of the products; sums, norms and softmax are in float32 at least.
     """
 
     def __init__(self, network: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -175,7 +175,7 @@ class T5Decoder:
         rows, positions, width = memory.states.shape
         states = memory.states.reshape(-1, width).to(self.dtype)
         both = self._memory(states).view(rows, positions, self.layers, 2, self.heads, self.size)
-        keys, values = both.permute(3, 2, 0, 4, 1, 5).to(self.wide).contiguous()
+        keys, values = both.permute(3, 2, 0, 4, 1, 5).contiguous()
         bias = torch.zeros(memory.mask.shape, dtype=self.wide, device=states.device)
         bias.masked_fill_(~memory.mask, -torch.inf)
         return _Source(keys, values, bias[:, None, None])
@@ -209,13 +209,13 @@ class T5Decoder:
 
     def _join(self, attended: Tensor) -> Tensor:
         """`[S, H, K, d]` to `[R, H d]`."""
-        return attended.transpose(1, 2).reshape(-1, self.heads * self.size).to(self.dtype)
+        return attended.transpose(1, 2).reshape(-1, self.heads * self.size)
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
     """softmax(Q Kᵀ + bias) V, unscaled as in T5: `[S, H, K, d]` over `[S, H, E, d]`."""
-    scores = query.to(keys.dtype) @ keys.transpose(2, 3) + bias
-    return scores.softmax(-1) @ values
+    scores = query @ keys.transpose(2, 3) + bias  # the bias, and so the softmax, is wide
+    return scores.softmax(-1).to(values.dtype) @ values
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,9 @@ class _Past:
     Each row of the memory has E slots, and each hypothesis fills one at a step. Which slots hold
     the words of a hypothesis is a list of integers: when hypotheses branch or change places, their
     lists do, and keys and values stay. Hypotheses share what they have in common, so slots that are
-    in no list any more outnumber the others soon; they are given up every `_ROOM` steps.
+    in no list any more outnumber the others soon; they are given up every `_ROOM` steps. Attention
+    reads all slots, those that nobody has filled too, since products of part of a tensor would copy
+    it first: what stands in them is finite, and their weight is 0.
 
     Attributes:
         keys, values: `[L, S, H, E, d]`, the first `used` slots filled.
@@ -247,8 +249,8 @@ class _Past:
 
     def __init__(self, rows: int, decoder: T5Decoder, device: torch.device) -> None:
         shape = (decoder.layers, rows, decoder.heads, 0, decoder.size)
-        self.keys = torch.empty(shape, dtype=decoder.wide, device=device)
-        self.values = torch.empty(shape, dtype=decoder.wide, device=device)
+        self.keys = torch.empty(shape, dtype=decoder.dtype, device=device)
+        self.values = torch.empty(shape, dtype=decoder.dtype, device=device)
         self.words = torch.empty(rows, 1, 0, dtype=torch.long, device=device)
         self.used = 0
 
@@ -290,29 +292,32 @@ class _Past:
         kept = needed.argsort(dim=1, descending=True, stable=True)[:, :count]  # [S, E']
         self.words = (needed.cumsum(1) - 1).gather(1, lists).view_as(self.words)
         layers, old_rows, heads, slots, size = self.keys.shape
+        shape = (layers, len(rows), heads, count + room, size)
+        self.used = count
+        if not slots:
+            self.keys, self.values = self.keys.new_zeros(shape), self.values.new_zeros(shape)
+            return
         head = torch.arange(layers * old_rows * heads, device=rows.device)
         head = head.view(layers, old_rows, heads)[:, rows]  # [L, S, H]
+        kept = F.pad(kept, (0, room))  # any slot: nobody has filled the new ones yet
         index = (head[..., None] * slots + kept[:, None]).flatten()
-        shape = (layers, len(rows), heads, count + room, size)
         for name in ("keys", "values"):
-            old = getattr(self, name)
-            new = old.new_empty(shape)
-            new[..., :count, :] = old.view(-1, size)[index].view(*shape[:3], count, size)
-            setattr(self, name, new)
-        self.used = count
+            old = getattr(self, name).view(-1, size)
+            setattr(self, name, old.index_select(0, index).view(shape))
 
     def distance(self) -> Tensor:
         """How many words ago each hypothesis read each slot, -1 where never: `[S, K, E]`."""
         rows, width, length = self.words.shape
-        distance = torch.full((rows, width, self.used), -1, device=self.words.device)
+        slots = self.keys.shape[3]
+        distance = torch.full((rows, width, slots), -1, device=self.words.device)
         ago = torch.arange(length - 1, -1, -1, device=self.words.device)
         return distance.scatter_(2, self.words, ago.expand_as(self.words))
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Fill the reserved slots of a layer with `[S, H, K, d]`; returns all that are filled."""
+        """Fill the reserved slots of a layer with `[S, H, K, d]`; returns all slots."""
         self.keys[layer, :, :, self._new] = key
         self.values[layer, :, :, self._new] = value
-        return self.keys[layer, :, :, : self.used], self.values[layer, :, :, : self.used]
+        return self.keys[layer], self.values[layer]
 
 
 class T5Executor:
@@ -336,8 +341,8 @@ class T5Executor:
         return self._decoder.step(tokens.view(shape), self._past, self._source)
 
     def logits(self, features: Tensor) -> Tensor:
-        """The words' logits, float32."""
-        return self._decoder.logits(features).float()
+        """The words' logits: see `Executor.logits`."""
+        return self._decoder.logits(features)
 
     def _continue(self, parents: Tensor) -> None:
         rows, width = self._past.words.shape[:2]

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..backbones.executor import Executor, Rules
 
 _ROWS = 160  # rows of logits held at a time: few enough to stay in cache, enough to fill products
+_WIDE_ROWS = 16  # of these, rows in float32 at a time: the cache nearest to the processor is small
 _BLOCK = 128  # words in a block of `_top`
 
 
@@ -55,8 +56,13 @@ class NextWords:
         return part
 
     def logits(self, rows: slice = slice(None)) -> Tensor:
-        """Logits with the forbidden words at -inf, `[R, V]`."""
-        return self._allowed(self._executor.logits(self._features[rows]), rows)
+        """Logits with the forbidden words at -inf, float32, `[R, V]`."""
+        return self._allowed(self._table(rows).float(), rows)
+
+    def _table(self, rows: slice) -> Tensor:
+        """The decoder's logits in its own format, if that is no longer than a score's."""
+        logits = self._executor.logits(self._features[rows])
+        return logits.float() if logits.dtype == torch.float64 else logits
 
     def chunks(self) -> Iterator[tuple[slice, Tensor]]:
         """The logits some rows at a time."""
@@ -84,7 +90,7 @@ class NextWords:
         for start in range(0, groups, step):
             score = running[start : start + step]
             rows = slice(start * width, (start + step) * width)
-            raw = self._executor.logits(self._features[rows])
+            raw = self._table(rows)
             # Families differ in what they forbid, not in what they normalise: as `generate` does,
             # log p is taken over all words first.
             offset = score - log_normaliser(raw).view_as(score)
@@ -92,7 +98,7 @@ class NextWords:
             if penalised.shape[1]:
                 words = penalised[start : start + step, None].expand(-1, width, -1)
                 cost = penalty[start : start + step, None].expand_as(words)
-                logits = logits.clone().scatter_add_(2, words, -cost)
+                logits = logits.float().scatter_add(2, words, -cost)
             parts.append(_top(logits, offset, count))
         scores, hypotheses, words = (torch.cat(part) for part in zip(*parts, strict=True))
         return scores, hypotheses, words
@@ -131,11 +137,12 @@ def repetitions(prefix: Tensor, size: int) -> tuple[Tensor, Tensor] | None:
 
 
 def log_normaliser(logits: Tensor) -> Tensor:
-    """What logits exceed log p by: log Σ exp over the words, `[R, V]` to `[R]`.
+    """What logits exceed log p by: log Σ exp over the words, `[R, V]` to `[R]`, float32.
 
     As max - log p(max), since `softmax` is one pass over a table that `logsumexp` writes thrice.
     """
-    return logits.amax(-1) - logits.softmax(-1).amax(-1).log()
+    parts = (part.float() for part in logits.split(_WIDE_ROWS))
+    return torch.cat([part.amax(-1) - part.softmax(-1).amax(-1).log() for part in parts])
 
 
 def _top(logits: Tensor, offset: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,84 @@
+"""Several batches at a time, each on a core of its own."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Barrier
+from types import TracebackType
+from typing import Self, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class Workers:
+    """Threads that each compute on one core of the processor.
+
+    A step of decoding is many small operations. Cut over all cores, each of them waits for the
+    slowest core, and what one core has written another must fetch: two batches side by side, one
+    core each, take two thirds of the time of one after the other, both cores each (docs/speed.md).
+
+    Args:
+        count: how many; by default as many as torch computes with, and 1 beside an accelerator.
+        device: where the work runs.
+    """
+
+    def __init__(self, device: torch.device, count: int | None = None) -> None:
+        self.count = count or (torch.get_num_threads() if device.type == "cpu" else 1)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def map(self, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
+        """The results of tasks, in their order; a task alone runs here, with all cores."""
+        waiting = iter(tasks)
+        first = next(waiting, None)
+        if first is None:
+            return
+        second = next(waiting, None)
+        if self.count == 1 or second is None:
+            yield first()
+            if second is not None:
+                yield second()
+            yield from (task() for task in waiting)
+            return
+        pool = self._started()
+        running: deque[Future[T]] = deque([pool.submit(first), pool.submit(second)])
+        for task in waiting:
+            if len(running) > self.count:  # each has a task, and one lies ready
+                yield running.popleft().result()
+            running.append(pool.submit(task))
+        while running:
+            yield running.popleft().result()
+
+    def _started(self) -> ThreadPoolExecutor:
+        if self._pool is not None:
+            return self._pool
+        # torch keeps the number of cores for each thread, and a common one for threads to come.
+        # Its first question makes a thread take that number over; what is set after stays.
+        common = torch.get_num_threads()
+        ready = Barrier(self.count + 1)
+
+        def alone() -> None:
+            torch.get_num_threads()
+            torch.set_num_threads(1)
+            ready.wait()
+
+        self._pool = ThreadPoolExecutor(self.count, "polyphrase", initializer=alone)
+        for _ in range(self.count):
+            self._pool.submit(int)
+        ready.wait()
+        torch.set_num_threads(common)
+        return self._pool
