@@ -1,5 +1,6 @@
 """Other ways to search over the same memory, which ours is measured against."""
 
+import copy
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +53,7 @@ class CTranslate2:
         self, network: Any, memories: Sequence[Memory], kind: str, side_by_side: int
     ) -> None:
         config = network.config
-        spec = T5Loader().get_model_spec(network)
+        spec = T5Loader().get_model_spec(copy.deepcopy(network))  # quantised where it stands
         encoder = spec.encoder
         encoder.layer = encoder.layer[:1]  # with nothing added to the residual, and no last norm
         for part in (encoder.layer[0].self_attention.linear[-1], encoder.layer[0].ffn.linear_1):
@@ -71,17 +72,20 @@ class CTranslate2:
         spec.optimize(quantization=kind)
         with tempfile.TemporaryDirectory() as folder:
             spec.save(str(Path(folder)))
+            threads = torch.get_num_threads()
             self._translator = ctranslate2.Translator(
                 folder,
                 compute_type=kind,
                 inter_threads=side_by_side,
-                intra_threads=max(1, torch.get_num_threads() // side_by_side),
+                intra_threads=max(1, threads // side_by_side),
             )
+            torch.set_num_threads(threads)
         words = iter(names)
         self._sources = [[next(words) for _ in range(length)] for length in lengths]
 
     def search(self, search: Search, rows: int) -> list[list[list[str]]]:
         """Beam search, some rows at a time; all hypotheses."""
+        threads = torch.get_num_threads()
         results = self._translator.translate_batch(
             self._sources,
             beam_size=search.width,
@@ -91,4 +95,5 @@ class CTranslate2:
             length_penalty=search.length_penalty,
             max_batch_size=rows,
         )
+        torch.set_num_threads(threads)  # it sets its own for whoever calls it
         return [result.hypotheses for result in results]

@@ -1,7 +1,7 @@
 """The next word's distribution as a search sees it: never the whole table of rows by words."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -93,13 +93,18 @@ class NextWords:
             raw = self._table(rows)
             # Families differ in what they forbid, not in what they normalise: as `generate` does,
             # log p is taken over all words first.
-            offset = score - log_normaliser(raw).view_as(score)
-            logits = self._allowed(raw, rows).view(len(score), width, -1)
+            normaliser, peaks = _summary(raw, self._forbidden)
+            offset = score - normaliser.view_as(score)
+            table = raw.view(len(score), width, -1)
+            if self._only is None and self._repeats is None and not penalised.shape[1]:
+                parts.append(_top(table, offset, count, peaks, self._forbidden))
+                continue
+            table = self._allowed(raw.float(), rows).view_as(table)
             if penalised.shape[1]:
                 words = penalised[start : start + step, None].expand(-1, width, -1)
                 cost = penalty[start : start + step, None].expand_as(words)
-                logits = logits.float().scatter_add(2, words, -cost)
-            parts.append(_top(logits, offset, count))
+                table = table.scatter_add(2, words, -cost)
+            parts.append(_top(table, offset, count))
         scores, hypotheses, words = (torch.cat(part) for part in zip(*parts, strict=True))
         return scores, hypotheses, words
 
@@ -136,16 +141,38 @@ def repetitions(prefix: Tensor, size: int) -> tuple[Tensor, Tensor] | None:
     return held[..., -1], torch.where(same, -torch.inf, 0.0)
 
 
-def log_normaliser(logits: Tensor) -> Tensor:
-    """What logits exceed log p by: log Σ exp over the words, `[R, V]` to `[R]`, float32.
+def _summary(logits: Tensor, forbidden: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    """What a search asks of a whole table: one pass over a few rows at a time, near the processor.
 
-    As max - log p(max), since `softmax` is one pass over a table that `logsumexp` writes thrice.
+    Args:
+        logits: `[R, V]`.
+        forbidden: words that are not chosen.
+
+    Returns:
+        What logits exceed log p by, log Σ exp over all words, `[R]`, as max - log p(max): `softmax`
+        is one pass over a table that `logsumexp` writes thrice. And the largest logit that is not
+        forbidden of each block of words, `[R, V / _BLOCK]`, if the vocabulary divides into blocks.
+        Both float32.
     """
-    parts = (part.float() for part in logits.split(_WIDE_ROWS))
-    return torch.cat([part.amax(-1) - part.softmax(-1).amax(-1).log() for part in parts])
+    blocks = logits.shape[1] // _BLOCK if logits.shape[1] % _BLOCK == 0 else 0
+    never = torch.tensor(forbidden, dtype=torch.long, device=logits.device)
+    normalisers, peaks = [], []
+    for part in logits.split(_WIDE_ROWS):
+        wide = part.to(torch.float32, copy=True)
+        normalisers.append(wide.amax(-1) - wide.softmax(-1).amax(-1).log())
+        if blocks:
+            wide.index_fill_(1, never, -torch.inf)
+            peaks.append(wide.view(-1, blocks, _BLOCK).amax(-1))
+    return torch.cat(normalisers), torch.cat(peaks) if blocks else None
 
 
-def _top(logits: Tensor, offset: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+def _top(
+    logits: Tensor,
+    offset: Tensor,
+    count: int,
+    peaks: Tensor | None = None,
+    forbidden: Sequence[int] = (),
+) -> tuple[Tensor, Tensor, Tensor]:
     """The `count` largest of logits + offset per group, exactly.
 
     The best `count` words lie in the best `count` blocks by block maximum, so only those blocks are
@@ -155,10 +182,13 @@ def _top(logits: Tensor, offset: Tensor, count: int) -> tuple[Tensor, Tensor, Te
         logits: `[G, K, V]`.
         offset: `[G, K]`.
         count: how many.
+        peaks: the largest logit of each block, `[G * K, V / _BLOCK]`, without the forbidden words.
+        forbidden: words that are not chosen.
     """
     groups, width, words = logits.shape
+    never = torch.tensor(forbidden, dtype=torch.long, device=logits.device)
     if words % _BLOCK or width * words // _BLOCK < count:
-        flat = (logits + offset[..., None]).flatten(1)
+        flat = (logits.index_fill(2, never, -torch.inf) + offset[..., None]).flatten(1)
         if flat.shape[1] < count:  # a small vocabulary: what there is not is never chosen
             flat = F.pad(flat, (0, count - flat.shape[1]), value=-torch.inf)
         scores, places = flat.topk(count)
@@ -166,10 +196,16 @@ def _top(logits: Tensor, offset: Tensor, count: int) -> tuple[Tensor, Tensor, Te
         return scores, places // words, places % words
     blocks = words // _BLOCK
     tiled = logits.view(groups, width * blocks, _BLOCK)
-    peaks = tiled.amax(-1) + offset.repeat_interleave(blocks, 1)
-    chosen = peaks.topk(count).indices  # [G, count]
+    peaks = tiled.amax(-1) if peaks is None else peaks.view(groups, -1)
+    chosen = (peaks + offset.repeat_interleave(blocks, 1)).topk(count).indices  # [G, count]
     found = tiled.gather(1, chosen[..., None].expand(-1, -1, _BLOCK))
     found = found + offset.gather(1, chosen // blocks)[..., None]
+    block = chosen % blocks
+    for word in forbidden:
+        found[..., word % _BLOCK].masked_fill_(block == word // _BLOCK, -torch.inf)
     scores, places = found.flatten(1).topk(count)
-    block = chosen.gather(1, places // _BLOCK)
-    return scores, block // blocks, block % blocks * _BLOCK + places % _BLOCK
+    return (
+        scores,
+        chosen.gather(1, places // _BLOCK) // blocks,
+        block.gather(1, places // _BLOCK) * _BLOCK + places % _BLOCK,
+    )

@@ -15,7 +15,7 @@ from polyphrase.backbones.executor import Rules
 from polyphrase.decoding import words as words_module
 from polyphrase.decoding.search import draw, run_search
 from polyphrase.decoding.settings import Search
-from polyphrase.decoding.words import _top, log_normaliser
+from polyphrase.decoding.words import _summary, _top
 
 END = 0
 CPU = torch.device("cpu")
@@ -177,8 +177,34 @@ def test_blocks_are_used_where_words_are_many() -> None:
 @given(st.integers(0, 10**6), st.floats(0.1, 30))
 @settings(max_examples=30, deadline=None)
 def test_normaliser_is_logsumexp(seed: int, scale: float) -> None:
-    logits = scale * torch.randn(5, 300, generator=torch.Generator().manual_seed(seed))
-    torch.testing.assert_close(log_normaliser(logits), logits.logsumexp(-1), rtol=1e-5, atol=1e-5)
+    logits = scale * torch.randn(37, 300, generator=torch.Generator().manual_seed(seed))
+    before = logits.clone()
+    normaliser, peaks = _summary(logits, [3, 7])
+    torch.testing.assert_close(normaliser, logits.logsumexp(-1), rtol=1e-5, atol=1e-5)
+    assert peaks is None  # 300 words are no whole number of blocks
+    assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 511), max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_forbidden_words_are_left_out_of_blocks(
+    dtype: torch.dtype, seed: int, forbidden: list[int]
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (4 * torch.randn(3, 7, 512, generator=generator)).to(dtype)
+    logits[..., forbidden] += 20  # what nobody may say would be said first
+    offset = torch.randn(3, 7, generator=generator)
+    normaliser, peaks = _summary(logits.flatten(0, 1), forbidden)
+    torch.testing.assert_close(
+        normaliser, logits.flatten(0, 1).float().logsumexp(-1), rtol=1e-5, atol=1e-5
+    )
+    found = _top(logits, offset, 14, peaks, forbidden)
+    allowed = logits.float()
+    allowed[..., forbidden] = -torch.inf
+    expected = (allowed + offset[..., None]).flatten(1).topk(14).values
+    assert torch.equal(found[0], expected)
+    assert not set(found[2].flatten().tolist()) & set(forbidden)
 
 
 # Drawing ------------------------------------------------------------------------------------------
