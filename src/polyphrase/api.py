@@ -14,11 +14,13 @@ import torch
 from .backbones.huggingface import HuggingFaceBackbone
 from .backbones.packed import has_bfloat16
 from .data.codec import Codec, Sources
-from .decoding.generate import generate
+from .decoding.generate import generate, refuse_more_than_one_search_finds
 from .decoding.settings import Search
-from .errors import BadInput
+from .errors import BadInput, PolyphraseWarning
+from .files import disk_errors
 from .models import catalogue
 from .models.catalogue import AnySystem
+from .models.saving import push
 from .settings import from_mapping
 
 PARAPHRASER = "paraphraser"
@@ -30,6 +32,10 @@ BATCH_TOKENS = 25_000
 _WASTE = 1.25  # how much dearer a text may become by the padding of its batch
 _WINDOW = 16  # batches that are sorted by length together
 _PATIENCE = 5  # distinct rewrites are looked for among this many times as many samples
+
+
+class Truncated(PolyphraseWarning):
+    """A text was longer than the model reads, and lost its end."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,36 @@ class Rewriter:
                 f"{self.name} has no latent to spread: leave the spread out or train one"
             )
         search = search or self.search(n, spread)
+        if not spread and not search.stochastic:
+            refuse_more_than_one_search_finds(n, search)
         return self._rewrite(iter(texts), n, spread, seed, search, distinct, strict)
+
+    def window(self, n: int, search: Search) -> int:
+        """How many texts are sorted into batches together.
+
+        What is batched with a text may move its numbers in their last digits. A run that is cut
+        into parts at multiples of this gives the same bytes as one that is not.
+        """
+        return max(1, self.batch_tokens // (n * _tokens(32, search))) * _WINDOW
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `load` reads: configuration, weights, vocabulary, model card."""
+        with disk_errors(folder):
+            self.model.save_pretrained(folder)
+            self.codec.save_pretrained(folder)
+
+    def push_to_hub(self, name: str, private: bool | None = None, token: str | None = None) -> str:
+        """Save to a repository on the Hugging Face hub, in one commit; see `save`.
+
+        Args:
+            name: the repository, as `owner/name`; it is made if it is not there.
+            private: whether nobody else may see it, when it is made.
+            token: of the hub; the one that `hf auth login` has kept by default.
+
+        Returns:
+            The address of the commit.
+        """
+        return push(self.save, name, private=private, token=token)
 
     def _rewrite(
         self,
@@ -175,8 +210,7 @@ class Rewriter:
         distinct: bool,
         strict: bool,
     ) -> Iterator[Rewrites]:
-        usual = max(1, self.batch_tokens // (n * _tokens(32, search)))
-        while window := list(islice(texts, usual * _WINDOW)):
+        while window := list(islice(texts, self.window(n, search))):
             lengths = [self.codec.length(text) for text in window]
             done: dict[int, Rewrites] = {}
             for rows in batches(lengths, n, search, self.batch_tokens):
@@ -233,9 +267,11 @@ class Rewriter:
             if not text.strip():
                 raise BadInput("a text is empty: there is nothing to rewrite")
         if any(sources.truncated):
+            count = sum(sources.truncated)
             warnings.warn(
-                f"{sum(sources.truncated)} text(s) longer than the {self.codec.max_length} tokens "
-                f"that {self.name} reads were cut",
+                f"{count} {'text was' if count == 1 else 'texts were'} cut to the "
+                f"{self.codec.max_length} tokens that {self.name} reads",
+                Truncated,
                 stacklevel=2,
             )
 
@@ -243,7 +279,7 @@ class Rewriter:
         self, first: Rewrites, n: int, spread: float, seed: int, search: Search
     ) -> Rewrites:
         """Keep what differs, and draw more samples while too few do."""
-        seen = {essence(first.source)}
+        seen = {essence(first.source), ""}  # to say nothing is no rewrite
         kept: list[Candidate] = []
         candidates = first.candidates
         for start in range(n, n * _PATIENCE + 1, n):
