@@ -55,7 +55,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:
+        if error.errno is None or isinstance(error, BrokenPipeError):  # a reader left: no fault
             raise
         raise BadInput(_sentence(_about(error, path), error.errno)) from error
     except SafetensorError as error:
