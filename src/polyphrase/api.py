@@ -15,12 +15,14 @@ import torch
 from .backbones.huggingface import HuggingFaceBackbone
 from .backbones.packed import has_bfloat16
 from .data.codec import Codec
-from .decoding.generate import generate
+from .decoding.generate import generate, refuse_more_than_one_search_finds
 from .decoding.settings import Search
-from .decoding.workers import Workers
-from .errors import BadInput
+from .decoding.workers import Workers, worker_count
+from .errors import BadInput, PolyphraseWarning
+from .files import disk_errors
 from .models import catalogue
 from .models.catalogue import AnySystem
+from .models.saving import push
 from .settings import from_mapping
 
 PARAPHRASER = "paraphraser"
@@ -30,8 +32,12 @@ BATCH_TOKENS = 25_000
 """The token budget of a batch: enough to fill matrix products, few enough to stay in cache."""
 
 _WASTE = 1.25  # how much dearer a text may become by the padding of its batch
-_WINDOW = 16  # batches for each worker that are sorted by length together
+_WINDOW = 8  # batches for each worker that are sorted by length together
 _PATIENCE = 5  # distinct rewrites are looked for among this many times as many samples
+
+
+class Truncated(PolyphraseWarning):
+    """A text was longer than the model reads, and lost its end."""
 
 
 @dataclass(frozen=True)
@@ -167,15 +173,47 @@ class Rewriter:
             )
         search = search or self.search(n, spread)
         asked = _Request(n, spread, seed, search, strict)
+        if not asked.independent:
+            refuse_more_than_one_search_finds(n, search)
         return self._rewrite(iter(texts), asked, distinct)
+
+    def window(self, n: int, search: Search) -> int:
+        """How many texts are sorted into batches together.
+
+        What is batched with a text may move its numbers in their last digits. A run that is cut
+        into parts at multiples of this gives the same bytes as one that is not.
+        """
+        usual = max(1, self.batch_tokens // (n * _tokens(32, search)))
+        return usual * _WINDOW * worker_count(self._device)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `load` reads: configuration, weights, vocabulary, model card."""
+        with disk_errors(folder):
+            self.model.save_pretrained(folder)
+            self.codec.save_pretrained(folder)
+
+    def push_to_hub(self, name: str, private: bool | None = None, token: str | None = None) -> str:
+        """Save to a repository on the Hugging Face hub, in one commit; see `save`.
+
+        Args:
+            name: the repository, as `owner/name`; it is made if it is not there.
+            private: whether nobody else may see it, when it is made.
+            token: of the hub; the one that `hf auth login` has kept by default.
+
+        Returns:
+            The address of the commit.
+        """
+        return push(self.save, name, private=private, token=token)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
     def _rewrite(
         self, texts: Iterator[str], asked: "_Request", distinct: bool
     ) -> Iterator[Rewrites]:
-        usual = max(1, self.batch_tokens // (asked.n * _tokens(32, asked.search)))
-        device = next(self.model.parameters()).device
-        with Workers(device) as workers:
-            while window := list(islice(texts, usual * _WINDOW * workers.count)):
+        with Workers(worker_count(self._device)) as workers:
+            while window := list(islice(texts, self.window(asked.n, asked.search))):
                 truncated = self._look(window, asked.strict)
                 rows = range(len(window))
                 found = self._samples(window, range(asked.n), asked, workers)
@@ -195,9 +233,11 @@ class Rewriter:
                 "...)"
             )
         if any(truncated):
+            count = sum(truncated)
             warnings.warn(
-                f"{sum(truncated)} text(s) longer than the {self.codec.max_length} tokens "
-                f"that {self.name} reads were cut",
+                f"{count} {'text was' if count == 1 else 'texts were'} cut to the "
+                f"{self.codec.max_length} tokens that {self.name} reads",
+                Truncated,
                 stacklevel=3,
             )
         return truncated
@@ -207,10 +247,9 @@ class Rewriter:
     ) -> list[list[Candidate]]:
         """Some samples of each text, computed in batches of texts that are alike in length."""
         jobs = []
-        device = next(self.model.parameters()).device
         for rows, part in self._plan(texts, samples, asked, workers.count):
             sources = self.codec.encode([texts[row] for row in rows])
-            tensors = {name: tensor.to(device) for name, tensor in sources.tensors.items()}
+            tensors = {name: tensor.to(self._device) for name, tensor in sources.tensors.items()}
             jobs.append((rows, part, sources, tensors))
         tasks = (
             partial(
@@ -268,7 +307,7 @@ class Rewriter:
     ) -> list[list[Candidate]]:
         """Keep what differs, and draw more samples of the texts that have too few."""
         kept: list[list[Candidate]] = [[] for _ in texts]
-        seen = [{essence(text)} for text in texts]
+        seen = [{essence(text), ""} for text in texts]  # to say nothing is no rewrite
         few = list(range(len(texts)))
         for start in range(asked.n, asked.n * _PATIENCE + 1, asked.n):
             for row, candidates in zip(few, found, strict=True):

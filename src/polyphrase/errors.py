@@ -19,5 +19,9 @@ class MissingExtra(PolyphraseError):
         super().__init__(f"{what} is not installed: run pip install 'polyphrase[{extra}]'")
 
 
+class PolyphraseWarning(UserWarning):
+    """What a user should know though nothing failed; the command line prints it on one line."""
+
+
 class NotPositiveDefinite(PolyphraseError):
     """A covariance that has no Cholesky factor even with the largest jitter."""

@@ -55,7 +55,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:
+        if error.errno is None or isinstance(error, BrokenPipeError):  # a reader left: no fault
             raise
         raise BadInput(_sentence(_about(error, path), error.errno)) from error
     except SafetensorError as error:
@@ -64,6 +64,14 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         if number is None:
             raise
         raise BadInput(_sentence(path, int(number[1]))) from error
+    except RuntimeError as error:
+        # torch.save keeps the system's number to itself, and says where in its C++ it noticed.
+        if "inline_container" not in str(error) or "PytorchStreamReader" in str(error):
+            raise
+        raise BadInput(
+            f"{path}: a file there could not be written to its end: "
+            "see that the disk has space and run again"
+        ) from error
 
 
 def _about(error: OSError, path: Path) -> str | Path:
@@ -77,4 +85,16 @@ def _about(error: OSError, path: Path) -> str | Path:
 def _sentence(path: str | Path, number: int) -> str:
     if number in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left on the disk that holds {path}: free some and run again"
-    return f"{path}: {os.strerror(number)}"
+    remedy = _REMEDIES.get(number)
+    return f"{path}: {os.strerror(number)}" + (f"; {remedy}" if remedy else "")
+
+
+_REMEDIES = {
+    errno.ENOENT: "check the name",
+    errno.EISDIR: "name a file in it",
+    errno.EEXIST: "give a path that is free",
+    errno.ENOTDIR: "a folder is needed there",
+    errno.EACCES: "give another path or get the right to this one",
+    errno.EPERM: "give another path or get the right to this one",
+    errno.EROFS: "give a path on another disk",
+}

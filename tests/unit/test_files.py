@@ -1,9 +1,11 @@
 import errno
 import os
+import resource
 import stat
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import SafetensorError
 
 from polyphrase.errors import BadInput
@@ -129,7 +131,7 @@ def test_safetensors_hands_the_number_on_in_its_message() -> None:
 
 def test_refused_permission_names_the_path() -> None:
     with (
-        pytest.raises(BadInput, match=r"^/root/a\.txt: Permission denied$"),
+        pytest.raises(BadInput, match=r"^/root/a\.txt: Permission denied; give another path"),
         disk_errors("/root/a.txt"),
     ):
         raise PermissionError(errno.EACCES, "Permission denied", "/root/.a.txt.0badcafe")
@@ -146,9 +148,31 @@ def test_an_error_about_another_file_names_that_file(tmp_path: Path) -> None:
         with whole_file(tmp_path / "a.txt") as temporary:
             temporary.write_text((tmp_path / "source.txt").read_text())
 
-    with pytest.raises(BadInput, match=r"source\.txt: No such file or directory$"):
+    with pytest.raises(BadInput, match=r"source\.txt: No such file or directory; check the name$"):
         read_what_is_not_there()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_that_left_is_no_fault_of_a_disk() -> None:
+    with pytest.raises(BrokenPipeError), disk_errors("here"):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_torch_says_only_where_it_noticed(tmp_path: Path) -> None:
+    """What `torch.save` raises when the system takes no more of a file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with (
+            pytest.raises(BadInput, match="a file there could not be written to its end: see that"),
+            disk_errors(tmp_path),
+        ):
+            torch.save(torch.zeros(10_000), tmp_path / "state.pt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    for text in ("of ours", "inline_container.cc:145] . PytorchStreamReader failed reading"):
+        with pytest.raises(RuntimeError), disk_errors(tmp_path):
+            raise RuntimeError(text)
 
 
 def test_an_error_without_a_number_is_not_the_disk() -> None:

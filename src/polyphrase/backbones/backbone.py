@@ -93,7 +93,7 @@ def loading(name: str) -> Iterator[None]:
     from safetensors import SafetensorError
 
     try:
-        with _quiet(bar=_is_local(name)):
+        with _quiet(bar=is_local(name)):
             yield
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BadInput(_sentence(name, error)) from error
@@ -109,7 +109,7 @@ def _sentence(name: str, error: Exception) -> str:
         return f"{name}: the weights do not fit its config.json; save the model again"
     if "named model.safetensors" in reason:
         return f"{name} has no model.safetensors, and other formats of weights are not read"
-    if isinstance(error, OSError) and not _is_local(name):
+    if isinstance(error, OSError) and not is_local(name):
         return (
             f"{name}: neither a folder here nor to be had from the hub; "
             f"check the name and the network, or use {STARTER!r}"
@@ -117,7 +117,8 @@ def _sentence(name: str, error: Exception) -> str:
     return f"{name} cannot be read as a model: {reason.partition('. ')[0]}"
 
 
-def _is_local(name: str) -> bool:
+def is_local(name: str) -> bool:
+    """Whether a backbone's name is `starter` or a folder, and not the hub's."""
     return name == STARTER or Path(name).expanduser().is_dir()
 
 

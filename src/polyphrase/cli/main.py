@@ -1,11 +1,15 @@
 """The command `polyphrase`: words and flags only; what they do is imported when they run."""
 
+import contextlib
+import os
 import sys
+import warnings
+from collections.abc import Iterator
 
 import typer
 
 from ..allocator import keep_big_buffers
-from ..errors import PolyphraseError
+from ..errors import PolyphraseError, PolyphraseWarning
 from . import data, doctor, evaluate, generate, paraphrase, train
 
 app = typer.Typer(
@@ -29,11 +33,38 @@ def main() -> None:
     """Run the command line; what a user can mend is one sentence and exit code 2."""
     keep_big_buffers()
     try:
-        app()
+        with _plain_warnings():
+            app()
     except PolyphraseError as error:
         print(f"polyphrase: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
+        _let_go_of_standard_output()
         sys.exit(141)
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Our own warnings as one line each, without the place in the code that they come from."""
+    usual = warnings.formatwarning
+
+    def line(
+        message: Warning | str, category: type[Warning], filename: str, number: int, *rest: str
+    ) -> str:
+        if issubclass(category, PolyphraseWarning):
+            return f"polyphrase: {message}\n"
+        return usual(message, category, filename, number, *rest)
+
+    warnings.formatwarning = line  # type: ignore[assignment] # typeshed names its last one
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
+def _let_go_of_standard_output() -> None:
+    """Python would write what is left in the buffer when it ends, and fail again, with noise."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import BadInput
+
 if TYPE_CHECKING:
     from ..api import Rewriter
     from ..decoding.settings import Search
@@ -87,6 +89,14 @@ def with_search(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
+
+
+def refuse_numbers(n: int, spread: float | None) -> None:
+    """Refuse what no model can do, before one is loaded."""
+    if n < 1:
+        raise BadInput(f"n is {n}: ask for 1 rewrite or more")
+    if spread is not None and not 0 <= spread < float("inf"):
+        raise BadInput(f"spread is {spread:g}: give 0 (the posterior mean) or more")
 
 
 def search_for(flags: dict[str, Any], rewriter: Rewriter, n: int, spread: float | None) -> Search:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import BadInput
 from . import options
+
+if TYPE_CHECKING:
+    from ..api import Rewrites
 
 
 @options.with_search
@@ -30,41 +33,55 @@ def paraphrase(
     *,
     search: dict[str, Any],
 ) -> None:
-    """Rewrite a text in n different ways."""
+    """Rewrite a text in n different ways.
+
+    Of several texts on standard input, each is printed before its rewrites, which a tab indents.
+    """
     if text is not None and not text.strip():
         raise BadInput("the text is empty: give a sentence to rewrite")
-    if n < 1:
-        raise BadInput(f"n is {n}: ask for 1 rewrite or more")
+    if text is not None and not _is_unicode(text):
+        raise BadInput(
+            "the text is not UTF-8: convert it, or set the locale that it was written in"
+        )
+    options.refuse_numbers(n, spread)
 
     from ..api import load
+    from ..files import disk_errors
     from .records import record
+    from .remarks import Remarks
 
     rewriter = load(model)
     spread = rewriter.spread if spread is None else spread
     texts = iter([text]) if text is not None else _lines()
-    rewritten = rewriter.rewrite(
-        texts,
-        n,
-        spread,
-        seed,
-        options.search_for(search, rewriter, n, spread),
-        distinct=not raw,
-        strict=strict,
-    )
-    for item in rewritten:
-        if as_json:
-            print(json.dumps(record(item, rewriter.name, seed, spread), ensure_ascii=False))
-        else:
-            for candidate in item.candidates:
-                print(candidate.text)
-            if text is None:
-                print()
-        if len(item.candidates) < n:
-            print(
-                f"polyphrase: only {len(item.candidates)} rewrites differ; raise --spread for more",
-                file=sys.stderr,
-            )
-        sys.stdout.flush()
+    chosen = options.search_for(search, rewriter, n, spread)
+    rewritten = rewriter.rewrite(texts, n, spread, seed, chosen, distinct=not raw, strict=strict)
+    remarks = Remarks(rewriter, n, spread, chosen)
+    with remarks.collected():
+        for item in rewritten:
+            if as_json:
+                block = json.dumps(record(item, rewriter.name, seed, spread), ensure_ascii=False)
+            elif text is None:
+                block = "\n\t".join(map(_line, (item.source, *_texts(item))))
+            else:
+                block = "\n".join(map(_line, _texts(item)))
+            with disk_errors("standard output"):
+                if block:
+                    print(block, flush=True)
+            remarks.add(item)
+
+
+def _texts(item: Rewrites) -> list[str]:
+    return [candidate.text for candidate in item.candidates]
+
+
+def _line(text: str) -> str:
+    """A text on one line, with no tab: rewrites of several texts are told by theirs."""
+    return " ".join(text.split())
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a word of the command line was text: Python keeps other bytes as surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _lines() -> Iterator[str]:

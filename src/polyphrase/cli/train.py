@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,15 +124,15 @@ def _settings(
     from ..training import catalogue
     from ..training import settings as training
 
-    if resume and "out" in flags and len(flags) == 1 and (system, config, preset) == (None,) * 3:
-        return training.resumed_settings(flags["out"])
     values: dict[str, Any] = {} if config is None else read_yaml(config)
+    if resume and "out" in flags and (system, config, preset) == (None,) * 3:
+        values = to_mapping(training.resumed_settings(flags["out"]))
     if preset == "paper":
         values = merge({"latent": to_mapping(training.paper_latent()), "spread": 7.0}, values)
     elif preset is not None:
         raise BadInput(f"preset {preset!r} is unknown: 'paper' is the one there is")
     system = system or values.get("system")
-    if system is not None:
+    if isinstance(system, str):
         values = merge(catalogue.row(system), values)
     if flags.get("latent.prior") == "none":
         flags = {name: value for name, value in flags.items() if not name.startswith("latent.")}
@@ -152,4 +153,16 @@ def _settings(
             + " and ".join(f"--{name}" for name in missing)
             + ": give files of 'source<TAB>target' lines and a folder for the model"
         )
-    return from_mapping(training.TrainSettings, values)
+    settings = from_mapping(training.TrainSettings, values)
+    if _is_one_file(settings.train, settings.val):
+        raise BadInput(
+            f"{settings.val} is both --train and --val: give validation pairs that are not trained "
+            "on, such as polyphrase data split makes"
+        )
+    return settings
+
+
+def _is_one_file(one: str, other: str) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(one).samefile(other)
+    return one == other

@@ -122,12 +122,7 @@ def generate(
         rows = torch.arange(len(memory), device=device).view_as(score).gather(1, best)
         places = [(row, 0) for row in rows.flatten().tolist()]
     else:
-        if max(samples) >= search.width:
-            raise BadInput(
-                f"{max(samples) + 1} outputs of one deterministic {search.method} search of width "
-                f"{search.width}: give at least as many beams, sample words "
-                "(--search sample), or use a model with a latent and a spread above 0"
-            )
+        refuse_more_than_one_search_finds(max(samples) + 1, search)
         places = _n_best(found, len(names), samples)
     outputs = _outputs(found, places, system.rules.end)
     width = len(samples)
@@ -140,6 +135,16 @@ def generate(
         ]
         for start in range(0, len(outputs), width)
     ]
+
+
+def refuse_more_than_one_search_finds(n: int, search: Search) -> None:
+    """Refuse n outputs of one memory under a search without chance that finds fewer."""
+    if n > search.width:
+        raise BadInput(
+            f"{n} outputs of one deterministic {search.method} search of width {search.width}: "
+            "give at least as many beams, sample words (--search sample), or use a model with a "
+            "latent and a spread above 0"
+        )
 
 
 def _n_best(found: Hypotheses, sources: int, samples: Sequence[int]) -> list[tuple[int, int]]:

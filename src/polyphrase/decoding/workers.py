@@ -12,6 +12,11 @@ import torch
 T = TypeVar("T")
 
 
+def worker_count(device: torch.device) -> int:
+    """As many as the cores that torch computes with; 1 on an accelerator."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
 class Workers:
     """Threads that each compute on one core of the processor.
 
@@ -20,12 +25,11 @@ class Workers:
     core each, take two thirds of the time of one after the other, both cores each (docs/speed.md).
 
     Args:
-        count: how many; by default as many as torch computes with, and 1 beside an accelerator.
-        device: where the work runs.
+        count: how many; with one, everything runs where it is asked for, with all cores.
     """
 
-    def __init__(self, device: torch.device, count: int | None = None) -> None:
-        self.count = count or (torch.get_num_threads() if device.type == "cpu" else 1)
+    def __init__(self, count: int) -> None:
+        self.count = count
         self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:

@@ -6,7 +6,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput
+from ..errors import BadInput, PolyphraseWarning
 from .beliefs import Beliefs, Block
 from .config import KernelConfig, LatentConfig
 from .distributions import Mixture
@@ -114,5 +114,6 @@ def _warn_if_white(correlation: float) -> None:
         warnings.warn(
             f"the mean correlation between positions is {correlation:.1e}: this 'Gaussian process' "
             "is an independent prior N(h, v² I); raise r, or use the relative scale",
+            PolyphraseWarning,
             stacklevel=3,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def model_card(config: PretrainedConfig) -> str:
     base = getattr(config, "base", None)
     latent = getattr(config, "latent", None)
     header = ["---", "library_name: polyphrase", "pipeline_tag: text2text-generation"]
-    if base and "/" in base:
+    if base and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", base):  # the hub refuses paths
         header.append(f"base_model: {base}")
     header += ["tags:", "- paraphrase-generation", "- diverse-generation", "---"]
     if config.model_type in BASELINES:

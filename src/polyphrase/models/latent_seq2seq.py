@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..backbones.backbone import load_seq2seq
+from ..backbones.backbone import STARTER, is_local, load_seq2seq
 from ..backbones.executor import Executor, Rules
 from ..backbones.huggingface import HuggingFaceBackbone
 from ..backbones.memory import Memory
@@ -79,8 +79,13 @@ class LatentSeq2Seq(SavedModel, GenerationMixin):
             kernel: a gpytorch kernel, when `latent` asks for one.
         """
         network = load_seq2seq(name)
+        if isinstance(network, SavedModel):
+            raise BadInput(
+                f"{name} is a trained model already: give the backbone that it was made from, "
+                "or --resume its own run"
+            )
         config = PolyphraseConfig(
-            backbone=network.config.to_dict(),
+            backbone=_described(network.config, name),
             latent=None if latent is None else to_mapping(latent),
             base=None if lora is None else name,
             lora=None if lora is None else to_mapping(lora),
@@ -93,7 +98,9 @@ class LatentSeq2Seq(SavedModel, GenerationMixin):
     ) -> "LatentSeq2Seq":
         """A backbone with fresh weights, and a fresh latent."""
         settings = None if latent is None else to_mapping(latent)
-        return cls(PolyphraseConfig(backbone=backbone.to_dict(), latent=settings), **kwargs)
+        return cls(
+            PolyphraseConfig(backbone=_without_paths(backbone.to_dict()), latent=settings), **kwargs
+        )
 
     @classmethod
     def from_config_and_base(cls, config: PolyphraseConfig, **kwargs: Any) -> "LatentSeq2Seq":
@@ -284,6 +291,20 @@ def _backbone(
     if network is None:
         return HuggingFaceBackbone.from_config(config)
     return HuggingFaceBackbone(network)
+
+
+def _described(config: PretrainedConfig, name: str) -> dict[str, Any]:
+    """A network's configuration, which names where it came from only if that is no local path."""
+    values = _without_paths(config.to_dict())
+    return values if is_local(name) and name != STARTER else {**values, "_name_or_path": name}
+
+
+def _without_paths(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_paths(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key != "_name_or_path"
+    }
 
 
 def _diagnosis(beliefs: Beliefs) -> dict[str, float]:

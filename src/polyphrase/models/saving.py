@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import (  # type: ignore[attr-defined] # its HTTP client's own error
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+)
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from ..backbones.backbone import loading
 from ..errors import BadInput
 from ..files import disk_errors, whole_file, write_text
 from .card import model_card
@@ -55,7 +63,20 @@ class SavedModel(PreTrainedModel):
             self.generation_config.save_pretrained(folder)
         write_text(folder / "README.md", model_card(self.config))
         if push_to_hub:
+            kwargs.pop("max_shard_size", None)
             self.push_to_hub(kwargs.pop("repo_id", folder.name), **kwargs)
+
+    def push_to_hub(self, repo_id: str, **kwargs: Any) -> str:
+        """Save to a repository on the hub; `Rewriter.push_to_hub` sends the vocabulary as well.
+
+        Args:
+            repo_id: the repository; it is made if it is not there.
+            **kwargs: see `push`.
+
+        Returns:
+            The address of the commit.
+        """
+        return push(self.save_pretrained, repo_id, **kwargs)
 
     @classmethod
     def from_pretrained(
@@ -85,7 +106,8 @@ class SavedModel(PreTrainedModel):
         state = read_weights(folder / WEIGHTS)
         _assign(model, state, partial=model._is_partial(), where=folder / WEIGHTS)
         if (folder / "generation_config.json").is_file():
-            model.generation_config = GenerationConfig.from_pretrained(folder)
+            with loading(str(folder)):
+                model.generation_config = GenerationConfig.from_pretrained(folder)
         if dtype is not None:
             model.to(dtype)
         return model.eval()
@@ -113,6 +135,44 @@ class SavedModel(PreTrainedModel):
             seen.add(place)
             kept[name] = tensor.detach().contiguous()
         return kept
+
+
+def push(
+    save: Callable[[Path], None],
+    name: str,
+    *,
+    private: bool | None = None,
+    token: str | bool | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    commit_description: str | None = None,
+) -> str:
+    """Send what `save` writes into a folder to a repository on the hub, as one commit.
+
+    transformers' own would put a model card of its template in the place of ours.
+    """
+    hub = HfApi()
+    with tempfile.TemporaryDirectory() as folder:
+        save(Path(folder))
+        try:
+            made = hub.create_repo(name, private=private, token=token, exist_ok=True)
+            commit = hub.upload_folder(
+                repo_id=made.repo_id,
+                folder_path=folder,
+                token=token,
+                revision=revision,
+                create_pr=create_pr,
+                commit_message=commit_message or "Upload a polyphrase model",
+                commit_description=commit_description,
+            )
+        except (HTTPError, HFValidationError, OSError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise BadInput(
+                f"{name}: the hub did not take the model ({reason}): check the name, the network, "
+                "and that `hf auth login` was done"
+            ) from error
+    return str(commit.commit_url)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

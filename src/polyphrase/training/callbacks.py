@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from ..errors import PolyphraseWarning
 from ..files import write_text
 
 
-class PosteriorCollapse(UserWarning):
+class PosteriorCollapse(PolyphraseWarning):
     """The latent has stopped carrying anything of the source."""
 
 

@@ -2,14 +2,16 @@
 
 import contextlib
 import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.utils import logging as transformers_logging
 
@@ -25,7 +27,7 @@ from ..models.latent_seq2seq import LatentSeq2Seq
 from ..models.saving import WEIGHTS
 from ..settings import from_mapping, to_mapping, to_yaml
 from .callbacks import CollapseAlarm, History, ProgressBar
-from .settings import SETTINGS, TrainSettings
+from .settings import SETTINGS, TrainSettings, refuse_another_run, resumed_settings
 from .trainer import Collator, ElboTrainer, Pairs
 
 CHECKPOINTS = "checkpoints"
@@ -46,6 +48,10 @@ def train(
         kernel: a gpytorch kernel, when the settings ask for one.
     """
     folder = Path(settings.out)
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file: give a folder for the model")
+    if resume:
+        refuse_another_run(settings, resumed_settings(folder))
     checkpoints = folder / CHECKPOINTS
     checkpoint = _newest(checkpoints)
     if not resume and (checkpoint is not None or (folder / WEIGHTS).exists()):
@@ -107,12 +113,40 @@ def _quiet() -> Iterator[None]:
 
 
 def _newest(checkpoints: Path) -> Path | None:
-    """The newest checkpoint that is whole: a run may have been killed while it wrote one."""
+    """The newest checkpoint that is whole: a run may have been killed while it wrote one.
+
+    Raises:
+        BadInput: when there are some and none is whole: to start again would be no continuing.
+    """
     whole = []
-    for state in checkpoints.glob("checkpoint-*/" + TRAINER_STATE_NAME):  # written last
+    begun = list(checkpoints.glob("checkpoint-*/" + TRAINER_STATE_NAME))  # written last
+    for state in begun:
         with contextlib.suppress(ValueError):
-            whole.append((json.loads(state.read_bytes())["global_step"], state.parent))
+            step = json.loads(state.read_bytes())["global_step"]
+            if _ends_well(state.parent):
+                whole.append((step, state.parent))
+    if begun and not whole:
+        raise BadInput(
+            f"every checkpoint in {checkpoints} is damaged or was cut short: "
+            "copy one there again, or remove the folder to start anew"
+        )
     return max(whole, default=(0, None))[1]
+
+
+def _ends_well(checkpoint: Path) -> bool:
+    """Whether the weights and the optimizer's state have their ends, without reading all of them.
+
+    What `torch.save` writes is a zip file, whose directory stands last.
+    """
+    try:
+        with safe_open(checkpoint / WEIGHTS, framework="pt"):
+            pass
+    except (OSError, SafetensorError):
+        return False
+    states = [*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]
+    return any(state.name == OPTIMIZER_NAME for state in states) and all(
+        map(zipfile.is_zipfile, states)
+    )
 
 
 def _begin(

@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import BadInput
 from ..latent.config import KernelConfig, LatentConfig
 from ..models.adapters import LoraSettings
-from ..settings import from_mapping, read_yaml
+from ..settings import from_mapping, read_yaml, to_mapping
 from .objective import Objective
 
 SETTINGS = "settings.yaml"
@@ -133,3 +133,20 @@ def resumed_settings(folder: str | Path) -> TrainSettings:
     if not path.is_file():
         raise BadInput(f"{folder} holds no run to resume: it has no {SETTINGS}")
     return from_mapping(TrainSettings, read_yaml(path), str(path))
+
+
+ENDS = ("train", "val", "out", "epochs", "max_steps", "tensorboard")
+"""The settings that a resumed run may change: where its files are now, and when it ends."""
+
+
+def refuse_another_run(settings: TrainSettings, begun: TrainSettings) -> None:
+    """Refuse to continue a run with settings under which its steps would have been others."""
+    now, then = to_mapping(settings), to_mapping(begun)
+    if now["bf16"] is None:
+        now["bf16"] = then["bf16"]
+    changed = [name for name in then if name not in ENDS and now[name] != then[name]]
+    if changed:
+        raise BadInput(
+            f"{settings.out} was begun with other settings ({', '.join(changed)}): leave them out, "
+            "or give another --out for a new run"
+        )

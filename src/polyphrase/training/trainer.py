@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
-from transformers import Trainer, TrainerControl
+from transformers import EarlyStoppingCallback, Trainer, TrainerControl
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from ..data.codec import Codec
@@ -113,6 +113,18 @@ class ElboTrainer(Trainer):
         super()._save(output_dir, state_dict)
         # A pickle that nothing here reads: the run's settings are in its YAML file.
         Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink()
+
+    def _run_epoch(self, **epoch: Any) -> None:
+        """No step more for a run that had come to its end: the loop looks only after one."""
+        impatient = any(
+            stop.early_stopping_patience_counter >= stop.early_stopping_patience
+            for stop in self.callback_handler.callbacks
+            if isinstance(stop, EarlyStoppingCallback)
+        )
+        if impatient or self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(**epoch)
 
     def compute_loss(
         self,
