@@ -1,14 +1,15 @@
-"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone, through peft."""
+"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone; peft trains them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +50,21 @@ def add_adapters(network: nn.Module, settings: LoraSettings) -> None:
     )
 
 
-def merge_adapters(network: nn.Module) -> None:
-    """Add the adapters' products to the weights they adapt and drop them: same function, faster."""
-    from peft.tuners.lora import LoraLayer
+def split_adapters(
+    state: Mapping[str, Tensor], settings: LoraSettings
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What saved adapters add to each weight, alpha / rank * B A, and the tensors beside them.
 
-    for name, module in list(network.named_modules()):
-        if isinstance(module, LoraLayer):
-            module.merge(safe_merge=False)  # looking for infinities takes longer than the merge
-            parent = network.get_submodule(name.rpartition(".")[0])
-            setattr(parent, name.rpartition(".")[2], module.get_base_layer())
+    Added to the weights, they are the same function in fewer products, and need nothing of peft.
+    """
+    changes: dict[str, Tensor] = {}
+    rest: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        module, is_adapter, factor = name.partition(".lora_")
+        if not is_adapter:
+            rest[name] = tensor
+        elif factor.startswith("A."):
+            other = state[f"{module}.lora_B.{factor.removeprefix('A.')}"]
+            scale = settings.alpha / settings.rank
+            changes[f"{module}.weight"] = scale * other.float() @ tensor.float()
+    return changes, rest

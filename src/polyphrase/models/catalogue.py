@@ -12,7 +12,6 @@ from ..data.codec import Codec
 from ..data.vocabulary import Vocabulary, VocabularyCodec
 from ..errors import BadInput
 from ..latent.config import LatentConfig
-from .adapters import merge_adapters
 from .config import PolyphraseConfig
 from .copy_source import CopySource
 from .latent_seq2seq import LatentSeq2Seq
@@ -86,9 +85,10 @@ def load(name: str) -> Built:
         system = baseline.from_pretrained(folder, config=config)
         return Built(system, system.codec(folder))
     if isinstance(config, PolyphraseConfig):
-        model = LatentSeq2Seq.from_pretrained(folder, config=config)
         if config.lora is not None:
-            merge_adapters(model.hugging_face.network)
+            model = LatentSeq2Seq.merged(folder, config)
+        else:
+            model = LatentSeq2Seq.from_pretrained(folder, config=config)
     else:
         model = LatentSeq2Seq.from_backbone(name)
     return Built(model, model.codec(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -97,20 +97,24 @@ class SavedModel(PreTrainedModel):
             **kwargs: `kernel`, a gpytorch kernel that the configuration could not describe; and
                 `revision`, `token` and `cache_dir` for the hub.
         """
-        folder = _folder(pretrained_model_name_or_path, kwargs)
+        folder = local_folder(pretrained_model_name_or_path, kwargs)
         if config is None:
             config = cls.config_class.from_pretrained(folder)
         extra = {"kernel": kwargs["kernel"]} if kwargs.get("kernel") is not None else {}
         with no_init_weights():
             model = cls.from_config_and_base(config, **extra)
         state = read_weights(folder / WEIGHTS)
-        _assign(model, state, partial=model._is_partial(), where=folder / WEIGHTS)
-        if (folder / "generation_config.json").is_file():
-            with loading(str(folder)):
-                model.generation_config = GenerationConfig.from_pretrained(folder)
+        assign(model, state, partial=model._is_partial(), where=folder / WEIGHTS)
+        model.read_generation_config(folder)
         if dtype is not None:
             model.to(dtype)
         return model.eval()
+
+    def read_generation_config(self, folder: Path) -> None:
+        """Take over the generation settings of a folder, if it has any."""
+        if (folder / "generation_config.json").is_file():
+            with loading(str(folder)):
+                self.generation_config = GenerationConfig.from_pretrained(folder)
 
     def _is_partial(self) -> bool:
         return bool(getattr(self.config, "base", None))
@@ -187,7 +191,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         ) from None
 
 
-def _assign(model: nn.Module, state: dict[str, Tensor], partial: bool, where: Path) -> None:
+def assign(model: nn.Module, state: dict[str, Tensor], partial: bool, where: Path) -> None:
     """Put the tensors into the model; weights that were saved once stay shared."""
     shared: dict[int, list[str]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
@@ -213,7 +217,8 @@ def _assign(model: nn.Module, state: dict[str, Tensor], partial: bool, where: Pa
         )
 
 
-def _folder(name: str | os.PathLike[str], kwargs: dict[str, Any]) -> Path:
+def local_folder(name: str | os.PathLike[str], kwargs: Mapping[str, Any]) -> Path:
+    """A folder as it is, or the copy of a repository on the hub."""
     path = Path(name)
     if path.is_dir():
         return path

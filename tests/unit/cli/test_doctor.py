@@ -161,7 +161,9 @@ def test_extras_and_requirements_are_those_of_the_package() -> None:
         return requirement.partition(">=")[0].partition("==")[0]
 
     extras = project["optional-dependencies"]
-    real = {key: tuple(map(name, extras[key])) for key in extras if key not in ("all", "bench", "dev")}
+    real = {
+        key: tuple(map(name, extras[key])) for key in extras if key not in ("all", "bench", "dev")
+    }
     assert real == doctor.EXTRAS
     assert set(doctor.REQUIRED) <= set(map(name, project["dependencies"]))
     assert set(doctor.IMPORTED) <= set(doctor.REQUIRED)
