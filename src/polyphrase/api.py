@@ -33,7 +33,8 @@ BATCH_TOKENS = 25_000
 
 _WASTE = 1.25  # how much dearer a text may become by the padding of its batch
 _WINDOW = 8  # batches for each worker that are sorted by length together
-_PATIENCE = 5  # distinct rewrites are looked for among this many times as many samples
+_PATIENCE = 3  # distinct rewrites are looked for among this many times as many samples
+_RANKS = 5  # and then among this many hypotheses of each
 
 
 class Truncated(PolyphraseWarning):
@@ -50,6 +51,7 @@ class Candidate:
         log_probability: log p(y | z), in nats.
         tokens: how many tokens it has, its end included.
         finished: whether it came to an end by itself, and not by `max_length`.
+        rank: its place among the hypotheses of its sample, 0 the best.
     """
 
     text: str
@@ -57,6 +59,7 @@ class Candidate:
     log_probability: float
     tokens: int
     finished: bool
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -158,8 +161,9 @@ class Rewriter:
             seed: names the random numbers.
             search: how words are chosen; by default the search that the model was saved with.
             distinct: give the first `n` finished samples that differ from the source and from each
-                other by more than case, spacing and punctuation, looking at 5 n samples at most;
-                there may be fewer.
+                other by more than case, spacing and punctuation, looking at 3 n samples at most;
+                where these are too few, the second best hypotheses of the samples and so on to the
+                fifth follow. There may still be fewer.
             strict: refuse a text that is longer than the model reads, instead of cutting it.
         """
         if n < 1:
@@ -216,9 +220,10 @@ class Rewriter:
             while window := list(islice(texts, self.window(asked.n, asked.search))):
                 truncated = self._look(window, asked.strict)
                 rows = range(len(window))
-                found = self._samples(window, range(asked.n), asked, workers)
                 if distinct:
-                    found = self._distinct(window, found, asked, workers)
+                    found = self._distinct(window, asked, workers)
+                else:
+                    found = self._samples(window, range(asked.n), asked, workers)
                 yield from (Rewrites(window[row], found[row], truncated[row]) for row in rows)
 
     def _look(self, texts: list[str], strict: bool) -> list[bool]:
@@ -243,9 +248,12 @@ class Rewriter:
         return truncated
 
     def _samples(
-        self, texts: list[str], samples: range, asked: "_Request", workers: Workers
+        self, texts: list[str], samples: range, asked: "_Request", workers: Workers, ranks: int = 1
     ) -> list[list[Candidate]]:
-        """Some samples of each text, computed in batches of texts that are alike in length."""
+        """Some samples of each text, computed in batches of texts that are alike in length.
+
+        The best hypotheses of all samples come first, then the second best.
+        """
         jobs = []
         for rows, part in self._plan(texts, samples, asked, workers.count):
             sources = self.codec.encode([texts[row] for row in rows])
@@ -261,21 +269,27 @@ class Rewriter:
                 asked.spread,
                 asked.seed,
                 asked.search,
+                ranks,
             )
             for rows, part, _, tensors in jobs
         )
-        found: list[dict[int, Candidate]] = [{} for _ in texts]
+        found: list[list[Candidate]] = [[] for _ in texts]
         for (rows, _, sources, _), outputs in zip(jobs, workers.map(tasks), strict=True):
             for place, row in enumerate(rows):
                 for output in outputs[place]:
-                    found[row][output.sample] = Candidate(
-                        self.codec.decode(output.tokens, sources, place),
-                        output.sample,
-                        output.log_probability,
-                        len(output.tokens),
-                        output.tokens[-1] == self.model.rules.end,
+                    found[row].append(
+                        Candidate(
+                            self.codec.decode(output.tokens, sources, place),
+                            output.sample,
+                            output.log_probability,
+                            len(output.tokens),
+                            output.tokens[-1] == self.model.rules.end,
+                            output.rank,
+                        )
                     )
-        return [[candidates[sample] for sample in samples] for candidates in found]
+        for candidates in found:
+            candidates.sort(key=lambda candidate: (candidate.rank, candidate.sample))
+        return found
 
     def _plan(
         self, texts: list[str], samples: range, asked: "_Request", workers: int
@@ -301,26 +315,34 @@ class Rewriter:
     def _distinct(
         self,
         texts: list[str],
-        found: list[list[Candidate]],
         asked: "_Request",
         workers: Workers,
     ) -> list[list[Candidate]]:
-        """Keep what differs, and draw more samples of the texts that have too few."""
+        """What differs; more samples, and then more hypotheses, of texts that have too few."""
         kept: list[list[Candidate]] = [[] for _ in texts]
         seen = [{essence(text), ""} for text in texts]  # to say nothing is no rewrite
+        second: list[list[Candidate]] = [[] for _ in texts]
+
+        def keep(row: int, candidates: Iterable[Candidate]) -> None:
+            for candidate in candidates:
+                said = essence(candidate.text)
+                if candidate.finished and said not in seen[row] and len(kept[row]) < asked.n:
+                    seen[row].add(said)
+                    kept[row].append(candidate)
+
         few = list(range(len(texts)))
-        for start in range(asked.n, asked.n * _PATIENCE + 1, asked.n):
+        for start in range(0, asked.n * (_PATIENCE if asked.independent else 1), asked.n):
+            samples = range(start, start + asked.n)
+            found = self._samples([texts[row] for row in few], samples, asked, workers, _RANKS)
             for row, candidates in zip(few, found, strict=True):
-                for candidate in candidates:
-                    if candidate.finished and essence(candidate.text) not in seen[row]:
-                        seen[row].add(essence(candidate.text))
-                        kept[row].append(candidate)
+                keep(row, (candidate for candidate in candidates if not candidate.rank))
+                second[row] += (candidate for candidate in candidates if candidate.rank)
             few = [row for row in few if len(kept[row]) < asked.n]
-            if not few or not asked.independent or start == asked.n * _PATIENCE:
+            if not few:
                 break
-            more = range(start, start + asked.n)
-            found = self._samples([texts[row] for row in few], more, asked, workers)
-        return [candidates[: asked.n] for candidates in kept]
+        for row in few:
+            keep(row, sorted(second[row], key=lambda candidate: candidate.rank))
+        return kept
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,13 @@ class Output:
         tokens: words and end token, no padding.
         sample: the number of the sample, or the rank in an n-best list.
         log_probability: log p(y | z).
+        rank: its place among the hypotheses of its sample, 0 the best.
     """
 
     tokens: list[int]
     sample: int
     log_probability: float
+    rank: int = 0
 
 
 class NamedDraws:
@@ -76,8 +78,9 @@ def generate(
     spread: float,
     seed: int,
     search: Search,
+    ranks: int = 1,
 ) -> list[list[Output]]:
-    """Generate one output per source and sample number.
+    """Generate one output per source and sample number, or a few where samples are drawn.
 
     With a latent and `spread > 0`, sample k has a latent of its own and gives the best hypothesis
     under it. Without (no latent, or `spread = 0`: what is expected of it), a stochastic search
@@ -91,6 +94,7 @@ def generate(
         spread: multiplies the posterior's covariance.
         seed: the user's seed.
         search: how words are chosen.
+        ranks: hypotheses of each drawn sample that are wanted at most, the best first.
     """
     memory = system.encode(sources)
     device = memory.states.device
@@ -120,21 +124,19 @@ def generate(
         score = found.score[:, 0].view(len(names), -1, len(samples))
         best = score.argmax(1, keepdim=True)  # [B, 1, S]
         rows = torch.arange(len(memory), device=device).view_as(score).gather(1, best)
-        places = [(row, 0) for row in rows.flatten().tolist()]
+        there = found.score.isfinite().sum(1).clamp(1, ranks).tolist()
+        places = [
+            [
+                (row, rank, sample, rank)
+                for sample, row in zip(samples, by_sample, strict=True)
+                for rank in range(there[row])
+            ]
+            for by_sample in rows[:, 0].tolist()
+        ]
     else:
         refuse_more_than_one_search_finds(max(samples) + 1, search)
         places = _n_best(found, len(names), samples)
-    outputs = _outputs(found, places, system.rules.end)
-    width = len(samples)
-    return [
-        [
-            Output(tokens, sample, log_probability)
-            for sample, (tokens, log_probability) in zip(
-                samples, outputs[start : start + width], strict=True
-            )
-        ]
-        for start in range(0, len(outputs), width)
-    ]
+    return _outputs(found, places, system.rules.end)
 
 
 def refuse_more_than_one_search_finds(n: int, search: Search) -> None:
@@ -147,8 +149,12 @@ def refuse_more_than_one_search_finds(n: int, search: Search) -> None:
         )
 
 
-def _n_best(found: Hypotheses, sources: int, samples: Sequence[int]) -> list[tuple[int, int]]:
-    """The row and the place in it of each wanted rank of each source, whose memories compete.
+Place = tuple[int, int, int, int]
+"""The row of a hypothesis and its place there; the number and the rank that it is given."""
+
+
+def _n_best(found: Hypotheses, sources: int, samples: Sequence[int]) -> list[list[Place]]:
+    """The hypothesis for each wanted number of each source, whose memories compete.
 
     A source with fewer hypotheses than ranks (a system that can say one thing only) gives its last
     one again.
@@ -160,21 +166,27 @@ def _n_best(found: Hypotheses, sources: int, samples: Sequence[int]) -> list[tup
     else:
         order = score.argsort(dim=-1, descending=True, stable=True)
     last = score.isfinite().sum(-1).clamp(min=1) - 1
-    return [
-        (source * (rows // sources) + place // count, place % count)
+    each = rows // sources
+    best = [
+        [int(order[source, min(k, int(last[source]))]) for k in samples]
         for source in range(sources)
-        for place in (int(order[source, min(rank, int(last[source]))]) for rank in samples)
+    ]
+    return [
+        [
+            (source * each + place // count, place % count, sample, 0)
+            for sample, place in zip(samples, places, strict=True)
+        ]
+        for source, places in enumerate(best)
     ]
 
 
-def _outputs(
-    found: Hypotheses, rows: Sequence[tuple[int, int]], end: int
-) -> list[tuple[list[int], float]]:
+def _outputs(found: Hypotheses, places: list[list[Place]], end: int) -> list[list[Output]]:
     tokens, log_probability = found.tokens.tolist(), found.log_probability.tolist()
-    outputs = []
-    for row, rank in rows:
-        sequence = tokens[row][rank]
+
+    def output(row: int, place: int, sample: int, rank: int) -> Output:
+        sequence = tokens[row][place]
         if end in sequence:
             sequence = sequence[: sequence.index(end) + 1]
-        outputs.append((sequence, log_probability[row][rank]))
-    return outputs
+        return Output(sequence, sample, log_probability[row][place], rank)
+
+    return [[output(*place) for place in of_source] for of_source in places]
