@@ -1,7 +1,6 @@
 """The command `polyphrase`: words and flags only; what they do is imported when they run."""
 
 import contextlib
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -40,9 +39,6 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        _let_go_of_standard_output()
-        sys.exit(141)
 
 
 @contextlib.contextmanager
@@ -62,9 +58,3 @@ def _plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = usual
-
-
-def _let_go_of_standard_output() -> None:
-    """Python would write what is left in the buffer when it ends, and fail again, with noise."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

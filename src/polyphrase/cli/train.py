@@ -103,6 +103,11 @@ def train(
     }
     given = {name: value for name, value in flags.items() if value is not None}
     settings = _settings(system, config, preset, given, resume)
+    if _is_one_file(settings.train, settings.val):
+        raise BadInput(
+            f"{settings.val} is both --train and --val: give validation pairs that are not trained "
+            "on, such as polyphrase data split makes"
+        )
 
     from ..training import run
 
@@ -153,13 +158,7 @@ def _settings(
             + " and ".join(f"--{name}" for name in missing)
             + ": give files of 'source<TAB>target' lines and a folder for the model"
         )
-    settings = from_mapping(training.TrainSettings, values)
-    if _is_one_file(settings.train, settings.val):
-        raise BadInput(
-            f"{settings.val} is both --train and --val: give validation pairs that are not trained "
-            "on, such as polyphrase data split makes"
-        )
-    return settings
+    return from_mapping(training.TrainSettings, values)
 
 
 def _is_one_file(one: str, other: str) -> bool:

@@ -218,7 +218,7 @@ def test_an_output_that_ends_early_or_is_full(tiny_model: Path) -> None:
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (
-        "141\npolyphrase: no space left on the disk that holds standard output: "
+        "1\npolyphrase: no space left on the disk that holds standard output: "
         "free some and run again\n"
     )
 
