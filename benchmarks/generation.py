@@ -295,7 +295,7 @@ def as_it_ships(way: str, sentences: int) -> float:
 
 def measure(quick: bool, profile: bool) -> list[Line]:
     """The lines of the table about generation."""
-    with torch.inference_mode(), Workers(torch.device("cpu")) as workers:
+    with torch.inference_mode(), Workers(torch.get_num_threads()) as workers:
         exact, default = load(precision="float32"), load()
         lines = at_default_precision(default, workers, quick)
         lines[1:1] = at_float32(exact, workers, quick)
