@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import polyphrase
-from polyphrase.api import Rewriter, Truncated, essence
+from polyphrase.api import Rewriter, Truncated, essence, load
 from polyphrase.decoding.settings import Search
 from polyphrase.errors import BadInput
 
@@ -64,11 +64,27 @@ def test_distinct_rewrites_differ_and_say_something(rewriter: Rewriter) -> None:
     assert len(known) == len(item.candidates)
     assert not known & {"", essence(item.source)}
     assert all(candidate.finished for candidate in item.candidates)
-    numbers = [candidate.sample for candidate in item.candidates]
-    assert numbers == sorted(numbers)
-    # The same samples as without, the repetitions left out.
-    by_number = {candidate.sample: candidate.text for candidate in plain}
-    assert all(by_number[found.sample] == found.text for found in item.candidates)
+    places = [(candidate.rank, candidate.sample) for candidate in item.candidates]
+    assert places == sorted(places)
+    # The same samples as without, the repetitions left out; then what else they hold.
+    by_number = {candidate.sample: candidate for candidate in plain}
+    first = [found for found in item.candidates if found.rank == 0]
+    assert first
+    assert all(by_number[found.sample] == found for found in first)
+    said = {essence(candidate.text) for candidate in plain if candidate.finished}
+    assert said - {"", essence(item.source)} >= {essence(found.text) for found in first}
+
+
+def test_ten_different_rewrites_of_a_sentence_are_ten() -> None:
+    """What `make demo` shows, from the embedded weights; in company too."""
+    sentence = "How can I learn to play the guitar without a teacher?"
+    rewriter = load(device="cpu", precision="float32")
+    item = next(rewriter.rewrite([sentence], n=10, distinct=True))
+    said = [essence(candidate.text) for candidate in item.candidates]
+    assert len({*said, essence(sentence)}) == 11
+    close = list(rewriter.rewrite([sentence, "Is coffee good for you?"], 5, 0.1, distinct=True))
+    assert [len(one.candidates) for one in close] == [5, 5]
+    assert any(candidate.rank for candidate in close[0].candidates)
 
 
 @pytest.mark.parametrize(

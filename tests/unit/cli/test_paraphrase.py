@@ -59,6 +59,7 @@ def test_json_says_what_is_known(run: Command, capsys: Captured, tiny_model: Pat
         types = {name: type(value) for name, value in candidate.items()}
         assert types == {
             "text": str, "sample": int, "log_probability": float, "tokens": int, "finished": bool,
+            "rank": int,
         }  # fmt: skip
         assert candidate["log_probability"] < 0
     assert [candidate["sample"] for candidate in found["candidates"]] == [0, 1]
