@@ -34,7 +34,7 @@ BATCH_TOKENS = 25_000
 _WASTE = 1.25  # how much dearer a text may become by the padding of its batch
 _WINDOW = 8  # batches for each worker that are sorted by length together
 _PATIENCE = 3  # distinct rewrites are looked for among this many times as many samples
-_RANKS = 5  # and then among this many hypotheses of each
+_RANKS = 10  # and then among this many hypotheses of each
 
 
 class Truncated(PolyphraseWarning):
@@ -163,7 +163,7 @@ class Rewriter:
             distinct: give the first `n` finished samples that differ from the source and from each
                 other by more than case, spacing and punctuation, looking at 3 n samples at most;
                 where these are too few, the second best hypotheses of the samples and so on to the
-                fifth follow. There may still be fewer.
+                tenth follow. There may still be fewer.
             strict: refuse a text that is longer than the model reads, instead of cutting it.
         """
         if n < 1:

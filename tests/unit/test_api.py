@@ -82,7 +82,7 @@ def test_ten_different_rewrites_of_a_sentence_are_ten() -> None:
     item = next(rewriter.rewrite([sentence], n=10, distinct=True))
     said = [essence(candidate.text) for candidate in item.candidates]
     assert len({*said, essence(sentence)}) == 11
-    close = list(rewriter.rewrite([sentence, "Is coffee good for you?"], 5, 0.1, distinct=True))
+    close = list(rewriter.rewrite([sentence, "Is coffee good for you?"], 5, 1.0, distinct=True))
     assert [len(one.candidates) for one in close] == [5, 5]
     assert any(candidate.rank for candidate in close[0].candidates)
 
