@@ -4,11 +4,11 @@ import argparse
 import os
 import time
 
-from . import core, generation, growth, memory, start, training
+from . import core, generation, growth, memory, start, systems, training
 from .machine import describe
 from .table import markdown, record, report
 
-PARTS = ("core", "generation", "training", "memory", "start", "growth")
+PARTS = ("core", "generation", "training", "systems", "memory", "start", "growth")
 
 
 def main() -> None:
@@ -29,6 +29,7 @@ def main() -> None:
             "core": lambda: core.measure(options.quick),
             "generation": lambda: generation.measure(options.quick, options.profile),
             "training": lambda: training.measure(options.quick),
+            "systems": lambda: systems.measure(options.quick),
             "memory": lambda: memory.measure(options.quick),
             "start": start.measure,
             "growth": lambda: growth.measure(options.quick),

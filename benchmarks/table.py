@@ -3,9 +3,22 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent / "results"
 REPORT = Path(__file__).parent / "RESULTS.md"
+
+
+SCORES = {
+    "bleu": "BLEU",
+    "meteor": "METEOR",
+    "copies": "copies",
+    "avg-bleu": "avg-BLEU",
+    "self-bleu": "self-BLEU",
+    "div-4": "Div-4",
+    "unique": "Uni.",
+}
+"""The columns of the table of rows."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,27 @@ def record(lines: list[Line], machine: dict[str, str], name: str) -> None:
     FOLDER.mkdir(exist_ok=True)
     values = {"machine": machine, "lines": [{**asdict(line), "met": line.met} for line in lines]}
     (FOLDER / f"{name}.json").write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+
+def rows_markdown(found: dict[str, Any]) -> str:
+    """The rows of the paper's tables, each score with half of its 95% interval."""
+    head = ["row", "updates", "NLL", *SCORES.values()]
+    lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
+    for name, row in found["rows"].items():
+        nll = row.get("best", {}).get("eval_nll")
+        cells = [str(row.get("updates", "")), "" if nll is None else f"{nll:.2f}"]
+        for key in SCORES:
+            score = row["scores"].get(key)
+            half = 0.0 if score is None else (score["high"] - score["low"]) / 2
+            cells.append("" if score is None else f"{score['value']:.3f} ±{half:.3f}")
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join(lines)
+
+
+def record_rows(found: dict[str, Any]) -> None:
+    """Write the numbers of the table of rows to `results/rows.json`."""
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "rows.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def report() -> None:
