@@ -79,6 +79,28 @@ def rows_markdown(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def rows_caption(found: dict[str, Any]) -> str:
+    """What the rows were trained on and for how long, and how their table is read."""
+    corpus = found["corpus"]
+    parts = [
+        f"Trained on {corpus['pairs']:,} pairs, scored on {corpus['test sources']} other sources: "
+        "BLEU-2, METEOR and the share of copies are those of one output without chance; the other "
+        "columns look at ten samples. ± is half of the 95% interval; NLL is per target token (a "
+        "word or a piece of one) on the validation pairs."
+    ]
+    if found["budgets"] is not None:
+        for name, budget in found["budgets"].items():
+            words = budget["vocabulary"]
+            parts.append(
+                f"- {name}: {budget['epochs'] * found['effort']:g} passes over the pairs in batches "
+                f"of {budget['batch_size']}, learning rate {budget['learning_rate']:g}"
+                + ("" if words is None else f", {words:,} words")
+            )
+        parts.append("")
+    parts.append("`copy` is the source again: what a system that does nothing scores.")
+    return "\n".join(parts)
+
+
 def record_rows(found: dict[str, Any]) -> None:
     """Write the numbers of the table of rows to `results/rows.json`."""
     FOLDER.mkdir(exist_ok=True)
@@ -96,6 +118,8 @@ def report() -> None:
     ]
     for file in sorted(FOLDER.glob("*.json")):
         recorded = json.loads(file.read_text())
+        if "rows" in recorded:
+            parts += ["## rows", "", rows_caption(recorded), "", rows_markdown(recorded), ""]
         if "lines" not in recorded:
             continue
         lines = [
