@@ -90,10 +90,10 @@ def rows_caption(found: dict[str, Any]) -> str:
     ]
     if found["budgets"] is not None:
         for name, budget in found["budgets"].items():
-            words = budget["vocabulary"]
+            words, passes = budget["vocabulary"], budget["epochs"] * found["effort"]
             parts.append(
-                f"- {name}: {budget['epochs'] * found['effort']:g} passes over the pairs in batches "
-                f"of {budget['batch_size']}, learning rate {budget['learning_rate']:g}"
+                f"- {name}: {passes:g} passes over the pairs in batches of {budget['batch_size']}, "
+                f"learning rate {budget['learning_rate']:g}"
                 + ("" if words is None else f", {words:,} words")
             )
         parts.append("")
