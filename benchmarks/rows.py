@@ -192,8 +192,11 @@ def _report(
     """What was done and found, in numbers alone."""
     train, val, test = parts
     command = ["evaluate", "--references", str(test), "--json"]
+    empty = {}
     for name in names:
-        command += ["--predictions", str(out / f"{name}.jsonl")]
+        scored = out / f"{name}.scored.jsonl"
+        empty[name] = _speak(out / f"{name}.jsonl", scored)
+        command += ["--predictions", str(scored)]
     found = subprocess.run(
         [sys.executable, "-m", "polyphrase", *command], stdout=subprocess.PIPE, check=True
     )
@@ -214,6 +217,7 @@ def _report(
         "rows": {
             name: {
                 **_training(_model(name, out)),
+                "empty": empty[name],
                 "scores": {
                     key: {part: score[part] for part in ("value", "low", "high", "signature")}
                     for key, score in system["scores"].items()
@@ -222,6 +226,24 @@ def _report(
             for name, system in zip(names, systems, strict=False)  # the last is evaluate's own
         },
     }
+
+
+def _speak(predictions: Path, scored: Path) -> int:
+    """Write outputs with a full stop where nothing was said, which no score is defined for.
+
+    Returns:
+        How often that was.
+    """
+    lines, empty = [], 0
+    for line in predictions.read_text(encoding="utf-8").splitlines():
+        item = json.loads(line)
+        empty += sum(not one["text"].strip() for one in item["candidates"])
+        for one in item["candidates"]:
+            one["text"] = one["text"].strip() or "."
+        item["mean"] = item["mean"].strip() or "."
+        lines.append(json.dumps(item, ensure_ascii=False) + "\n")
+    write_text(scored, "".join(lines))
+    return empty
 
 
 def _training(model: Path) -> dict[str, Any]:

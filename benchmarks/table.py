@@ -83,10 +83,10 @@ def rows_caption(found: dict[str, Any]) -> str:
     """What the rows were trained on and for how long, and how their table is read."""
     corpus = found["corpus"]
     parts = [
-        f"Trained on {corpus['pairs']:,} pairs, scored on {corpus['test sources']} other sources: "
-        "BLEU-2, METEOR and the share of copies are those of one output without chance; the other "
-        "columns look at ten samples. ± is half of the 95% interval; NLL is per target token (a "
-        "word or a piece of one) on the validation pairs."
+        f"Trained on {corpus['pairs']:,} pairs, scored on {corpus['test sources']} other sources. "
+        "BLEU-2, METEOR and copies are those of one output, at the mean of the latent if there is "
+        "one; the other columns look at ten samples. ± is half of the 95% interval; NLL is per "
+        "token (a word, or a piece of one) on the validation pairs."
     ]
     if found["budgets"] is not None:
         for name, budget in found["budgets"].items():
@@ -97,6 +97,10 @@ def rows_caption(found: dict[str, Any]) -> str:
                 + ("" if words is None else f", {words:,} words")
             )
         parts.append("")
+    empty = {name: row["empty"] for name, row in found["rows"].items() if row["empty"]}
+    if empty:
+        said = ", ".join(f"{count} of {name}" for name, count in empty.items())
+        parts.append(f"Samples without a word count as a full stop: {said}.")
     parts.append("`copy` is the source again: what a system that does nothing scores.")
     return "\n".join(parts)
 
