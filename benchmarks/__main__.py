@@ -4,11 +4,11 @@ import argparse
 import os
 import time
 
-from . import core, generation, growth, memory, start, training
+from . import core, device, generation, growth, memory, start, systems, training
 from .machine import describe
 from .table import markdown, record, report
 
-PARTS = ("core", "generation", "training", "memory", "start", "growth")
+PARTS = ("core", "generation", "training", "systems", "memory", "start", "growth", "device")
 
 
 def main() -> None:
@@ -29,10 +29,14 @@ def main() -> None:
             "core": lambda: core.measure(options.quick),
             "generation": lambda: generation.measure(options.quick, options.profile),
             "training": lambda: training.measure(options.quick),
+            "systems": lambda: systems.measure(options.quick),
             "memory": lambda: memory.measure(options.quick),
             "start": start.measure,
             "growth": lambda: growth.measure(options.quick),
+            "device": lambda: device.measure(options.quick),
         }[part]()
+        if not found:
+            continue
         record(found, machine, part)
         print(markdown(found), flush=True)
         report()

@@ -42,9 +42,10 @@ def fused(rewriter: Rewriter, texts: list[str], samples: int = SAMPLES) -> Memor
     """The memories of all samples of some texts."""
     model: Any = rewriter.model
     sources = rewriter.codec.encode(texts).tensors
-    memory = model.encode(sources)
+    memory = model.encode({name: tensor.to(model.device) for name, tensor in sources.items()})
     beliefs = model.beliefs(memory)
     noise = latent_noise(0, texts, range(samples), memory.mask, beliefs.mean.shape[-1])
+    noise = noise.to(model.device)
     z = beliefs.sample(noise, rewriter.spread)
     fused: Memory = model.fuse(memory.repeat(samples), z.transpose(0, 1).flatten(0, 1))
     return fused

@@ -31,7 +31,7 @@ def transformers_generate(network: Any, memory: Memory, search: Search) -> Tenso
         length_penalty=search.length_penalty,
         early_stopping=False,
     )[:, 1:]
-    padded = torch.zeros(len(found), search.max_length, dtype=torch.long)
+    padded = torch.zeros(len(found), search.max_length, dtype=torch.long, device=found.device)
     padded[:, : found.shape[1]] = found
     return padded.view(len(memory), search.width, -1)
 

@@ -3,9 +3,22 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent / "results"
 REPORT = Path(__file__).parent / "RESULTS.md"
+
+
+SCORES = {
+    "bleu": "BLEU",
+    "meteor": "METEOR",
+    "copies": "copies",
+    "avg-bleu": "avg-BLEU",
+    "self-bleu": "self-BLEU",
+    "div-4": "Div-4",
+    "unique": "Uni.",
+}
+"""The columns of the table of rows."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,53 @@ def record(lines: list[Line], machine: dict[str, str], name: str) -> None:
     (FOLDER / f"{name}.json").write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
+def rows_markdown(found: dict[str, Any]) -> str:
+    """The rows of the paper's tables, each score with half of its 95% interval."""
+    head = ["row", "updates", "NLL", *SCORES.values()]
+    lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
+    for name, row in found["rows"].items():
+        nll = row.get("best", {}).get("eval_nll")
+        cells = [str(row.get("updates", "")), "" if nll is None else f"{nll:.2f}"]
+        for key in SCORES:
+            score = row["scores"].get(key)
+            half = 0.0 if score is None else (score["high"] - score["low"]) / 2
+            cells.append("" if score is None else f"{score['value']:.3f} ±{half:.3f}")
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join(lines)
+
+
+def rows_caption(found: dict[str, Any]) -> str:
+    """What the rows were trained on and for how long, and how their table is read."""
+    corpus = found["corpus"]
+    parts = [
+        f"Trained on {corpus['pairs']:,} pairs, scored on {corpus['test sources']} other sources. "
+        "BLEU-2, METEOR and copies are those of one output, at the mean of the latent if there is "
+        "one; the other columns look at ten samples. ± is half of the 95% interval; NLL is per "
+        "token (a word, or a piece of one) on the validation pairs."
+    ]
+    if found["budgets"] is not None:
+        for name, budget in found["budgets"].items():
+            words, passes = budget["vocabulary"], budget["epochs"] * found["effort"]
+            parts.append(
+                f"- {name}: {passes:g} passes over the pairs in batches of {budget['batch_size']}, "
+                f"learning rate {budget['learning_rate']:g}"
+                + ("" if words is None else f", {words:,} words")
+            )
+        parts.append("")
+    empty = {name: row["empty"] for name, row in found["rows"].items() if row["empty"]}
+    if empty:
+        said = ", ".join(f"{count} of {name}" for name, count in empty.items())
+        parts.append(f"Samples without a word count as a full stop: {said}.")
+    parts.append("`copy` is the source again: what a system that does nothing scores.")
+    return "\n".join(parts)
+
+
+def record_rows(found: dict[str, Any]) -> None:
+    """Write the numbers of the table of rows to `results/rows.json`."""
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "rows.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
 def report() -> None:
     """Write `RESULTS.md` from what is recorded."""
     parts = [
@@ -62,6 +122,8 @@ def report() -> None:
     ]
     for file in sorted(FOLDER.glob("*.json")):
         recorded = json.loads(file.read_text())
+        if "rows" in recorded:
+            parts += ["## rows", "", rows_caption(recorded), "", rows_markdown(recorded), ""]
         if "lines" not in recorded:
             continue
         lines = [

@@ -1,11 +1,13 @@
 """The pointer-generator against its equations, in float64, and its step-by-step decoder."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from polyphrase.backbones.executor import Rules
 from polyphrase.backbones.memory import Memory
@@ -261,6 +263,57 @@ def test_beam_search_finds_the_best_of_all_outputs() -> None:
         tokens = tokens[: tokens.index(END) + 1]
     assert tokens == best[1]
     assert float(found.score[0, 0]) == pytest.approx(best[0], abs=1e-5)
+
+
+class Operations(TorchDispatchMode):
+    """Counts what torch is asked to do."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operations(sources: int, words: int = 5, vocabulary: int = V) -> int:
+    """Of one training step, on sentences of six words."""
+    model = network(coverage=True, vocab_size=vocabulary)
+    ids = torch.arange(6 * sources).view(sources, 6) % V
+    labels = torch.arange(words * sources).view(sources, words) % V
+    with Operations() as counted:
+        memory = model.encode({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        nll, again = model.losses(memory, labels)
+        assert again is not None
+        (nll.sum() + again.sum()).backward()
+    return counted.count
+
+
+def test_training_loops_over_target_steps_alone() -> None:
+    few = operations(2)
+    assert operations(9) == few
+    assert operations(2, vocabulary=70) == few
+    assert operations(2, words=10) > few
+
+
+def test_attention_reads_a_memory_once() -> None:
+    model = network().float()
+    sources, labels = batch()
+    memory = model.encode(sources)
+    read = []
+    model.attention.keys.register_forward_hook(lambda *_: read.append(1))
+    model.nll(memory, labels)
+    assert len(read) == 1
+    search = Search(beams=3, max_length=6)
+    rules = Rules(end=END, forbidden=(0, 1, 2))
+    with torch.no_grad():
+        run_search(model.executor(memory), 2, search, rules, START, 0, torch.device("cpu"))
+    assert len(read) == 2
 
 
 def test_focus_reaches_the_states() -> None:

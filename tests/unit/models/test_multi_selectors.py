@@ -131,6 +131,20 @@ def test_padding_is_out_of_the_choice() -> None:
     assert model.best_experts(sources)[1] == model.best_experts(short)[0]
 
 
+def test_padding_changes_nothing() -> None:
+    model = system(experts=4).eval()
+    sources, labels = batch()
+    plain = model.elbo(sources, labels)
+    longer = {name: F.pad(tensor, (0, 3)) for name, tensor in sources.items()}
+    padded = model.elbo(longer, F.pad(labels, (0, 2), value=IGNORED))
+    assert plain.penalty is not None
+    assert padded.penalty is not None
+    torch.testing.assert_close(padded.nll, plain.nll)
+    torch.testing.assert_close(padded.penalty, plain.penalty)
+    short = {name: tensor[1:, :2] for name, tensor in sources.items()}
+    torch.testing.assert_close(model.elbo(short, labels[1:, :2]).nll[0], plain.nll[1])
+
+
 def test_permuted_experts_permute_the_samples() -> None:
     model = system(experts=3).eval()
     sources, _ = batch()

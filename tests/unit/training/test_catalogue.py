@@ -94,3 +94,14 @@ def test_adapters_need_a_pretrained_backbone(tmp_path: Path) -> None:
 def test_a_vocabulary_has_room_for_words(size: int) -> None:
     with pytest.raises(BadInput, match=r"give 5 or more"):
         VocabularySettings(size=size)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_row_says_in_three_lines_what_it_is_and_when_to_pick_it(name: str) -> None:
+    root = Path(__file__).parents[3]
+    assert f"[`{name}`](docs/systems.md#{name})" in (root / "README.md").read_text()
+    _, _, after = (root / "docs" / "systems.md").read_text().partition(f"\n### {name}\n\n")
+    what, *_, when = entry = after.partition("\n\n")[0].splitlines()
+    assert len(entry) == 3
+    assert what
+    assert when.startswith(("Pick it", "Put it"))
