@@ -7,19 +7,23 @@ word. Kept are whole sentences in sentence case, each with a full stop or a ques
 end; paired are those of one headline that mean the same (cosine of sentence embeddings), are about
 as long, name nothing and nobody new, and still share less than most of their words. Headlines, with
 all their tweets, are in training, in validation or in neither (test), by a hash. What is done
-already is not done again; training goes on where it stopped.
+already is not done again; training goes on where it stopped. The model is then written in half
+precision, as the package holds it, to FOLDER/paraphraser.
 """
 
 import argparse
 import hashlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
+
+from safetensors.torch import load_file, save_file
 
 from polyphrase.data.readers import read_examples
 from polyphrase.files import write_text
@@ -110,8 +114,19 @@ def part(headline: str) -> str:
     return "val" if number < 3 else "test" if number < 6 else "train"
 
 
+def ship(model: Path, package: Path) -> None:
+    """Write what the package holds of a model: the files that load it, weights in half the size."""
+    package.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "generation_config.json", "README.md", "tokenizer*"):
+        for file in model.glob(name):
+            shutil.copy(file, package)
+    weights = load_file(model / "model.safetensors")
+    halves = {name: weight.half() for name, weight in weights.items()}
+    save_file(halves, package / "model.safetensors", metadata={"format": "pt"})
+
+
 def main() -> None:
-    """Write the pairs and train."""
+    """Write the pairs, train, and write the package's folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="Twitter URL's training file")
     parser.add_argument("--out", type=Path, required=True, help="folder of pairs and model")
@@ -128,8 +143,12 @@ def main() -> None:
             write_text(file, "".join(lines))
             sys.stderr.write(f"{file}: {len(lines)} pairs\n")
     model = options.out / "model"
+    search = options.out / "search.yaml"
+    write_text(search, "search: {no_repeat_ngram: 3}\n")
     command = [
         "train",
+        "--config",
+        search,
         "--train",
         files["train"],
         "--val",
@@ -138,8 +157,10 @@ def main() -> None:
         model,
         "--resume",
     ]
-    command += ["--lora", "16", "--learning-rate", "5e-4", "--batch-size", "64", *options.flags]
+    command += ["--lora", "16", "--learning-rate", "5e-4", "--batch-size", "64", "--spread", "6"]
+    command += ["--eval-every", "100", "--patience", "2", *options.flags]
     subprocess.run([sys.executable, "-m", "polyphrase", *map(str, command)], check=True)
+    ship(model, options.out / "paraphraser")
 
 
 if __name__ == "__main__":
