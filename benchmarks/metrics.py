@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import nltk
 from nltk.translate.bleu_score import corpus_bleu
 
-from polyphrase.data.near import near_duplicates
+from polyphrase.data.near import NearDuplicates
 from polyphrase.data.readers import read_examples
 from polyphrase.metrics.bleu import SelfBleu
 from polyphrase.metrics.catalogue import CATALOGUE, Settings
@@ -169,7 +169,7 @@ def memory(outputs: Sets) -> None:
 def near(texts: list[str]) -> None:
     """Near-duplicates here and with datasketch's MinHash index, if that is installed."""
     left, right = texts[:2_000], texts[2_000:22_000]
-    _, fast = best(lambda: list(near_duplicates(left, right)), 2)
+    _, fast = best(lambda: list(NearDuplicates(right).among(left)), 2)
     print(f"near-duplicates of {len(left):,} texts among {len(right):,}: {fast:.2f} s", end="")
     try:
         datasketch: Any = importlib.import_module("datasketch")
