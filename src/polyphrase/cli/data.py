@@ -76,7 +76,7 @@ def audit(
 ) -> None:
     """Show what the parts of a corpus share, which rows are no good, and what copying scores."""
     from ..data.audit import audit
-    from ..data.readers import Example, read_examples
+    from ..data.readers import read_examples
 
     if fail_on not in (None, "leak", "near"):
         raise BadInput(f"--fail-on {fail_on}: give leak or near")

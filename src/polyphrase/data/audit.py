@@ -219,7 +219,7 @@ class _Met:
         for row in block:
             like_source = near.get(row.source, set()) & later.sources.keys()
             self._near_sources |= like_source
-            same_source = later.numbers.get(row.source)
+            same_source = later.numbers.get(row.source, -1)
             if same_source in later.sources:
                 self._sources.add(same_source)
             for text in row.references:
@@ -227,13 +227,11 @@ class _Met:
                 for source in like_source:
                     both = like_reference & later.references[source].keys()
                     self._near_pairs.update((source, reference) for reference in both)
-                same_reference = later.numbers.get(text)
+                same_reference = later.numbers.get(text, -1)
                 if same_reference in later.targets:
                     self._references.add(same_reference)
-                    if same_source in later.sources and (
-                        same_reference in later.references[same_source]
-                    ):
-                        self._pairs.add((same_source, same_reference))
+                if same_reference in later.references.get(same_source, ()):
+                    self._pairs.add((same_source, same_reference))
 
     def leak(self, earlier: str) -> Leak:
         rows, references = self._later.sources, self._later.references

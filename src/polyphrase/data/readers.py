@@ -179,7 +179,7 @@ def _text(value: Any, where: str, name: str) -> str:
 
 
 def _has_half_a_pair(value: Any) -> bool:
-    """Whether a JSON value holds a text that no file can hold: `"\\ud83d"` is valid JSON."""
+    """Whether a text of a JSON value can be escaped but not encoded: a lone half of a pair."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
