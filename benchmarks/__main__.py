@@ -4,11 +4,11 @@ import argparse
 import os
 import time
 
-from . import core, generation, growth, memory, start, training
+from . import core, generation, growth, memory, metrics, start, training
 from .machine import describe
 from .table import markdown, record, report
 
-PARTS = ("core", "generation", "training", "memory", "start", "growth")
+PARTS = ("core", "generation", "training", "memory", "start", "growth", "metrics")
 
 
 def main() -> None:
@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all")
     parser.add_argument("--quick", action="store_true", help="fewer sentences and steps")
     parser.add_argument("--profile", action="store_true", help="where the time goes, by stage")
+    parser.add_argument("--data", metavar="FOLDER", help="of a corpus, for metrics; else made up")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {', '.join(unknown)}: choose of {', '.join(PARTS)}")
@@ -32,6 +33,7 @@ def main() -> None:
             "memory": lambda: memory.measure(options.quick),
             "start": start.measure,
             "growth": lambda: growth.measure(options.quick),
+            "metrics": lambda: metrics.measure(options.quick, options.data),
         }[part]()
         record(found, machine, part)
         print(markdown(found), flush=True)
