@@ -76,8 +76,10 @@ class Ngrams:
         counts = np.where(chosen, self.count, 0)
         top = np.maximum.reduceat(counts, self.starts)  # of each n-gram
         is_top = counts == top[self.gram]
-        alone = np.add.reduceat(is_top, self.starts, dtype=np.int64) == 1
-        second = np.maximum.reduceat(np.where(is_top, 0, counts), self.starts)
+        alone = np.bincount(self.gram[is_top], minlength=len(top)) == 1
+        below = np.flatnonzero(~is_top)  # few: most n-grams stand once wherever they stand
+        second = np.zeros_like(top)
+        np.maximum.at(second, self.gram[below], counts[below])
         return np.where(is_top, np.where(alone, second, top)[self.gram], top[self.gram])
 
 
