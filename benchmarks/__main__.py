@@ -4,11 +4,14 @@ import argparse
 import os
 import time
 
-from . import core, device, generation, growth, memory, start, systems, training
+from . import core, device, generation, growth, memory, metrics, start, systems, training
 from .machine import describe
 from .table import markdown, record, report
 
-PARTS = ("core", "generation", "training", "systems", "memory", "start", "growth", "device")
+PARTS = (
+    *("core", "generation", "training", "systems", "memory", "start", "growth", "metrics"),
+    "device",
+)
 
 
 def main() -> None:
@@ -17,6 +20,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all")
     parser.add_argument("--quick", action="store_true", help="fewer sentences and steps")
     parser.add_argument("--profile", action="store_true", help="where the time goes, by stage")
+    parser.add_argument("--data", metavar="FOLDER", help="of a corpus, for metrics; else made up")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {', '.join(unknown)}: choose of {', '.join(PARTS)}")
@@ -33,6 +37,7 @@ def main() -> None:
             "memory": lambda: memory.measure(options.quick),
             "start": start.measure,
             "growth": lambda: growth.measure(options.quick),
+            "metrics": lambda: metrics.measure(options.quick, options.data),
             "device": lambda: device.measure(options.quick),
         }[part]()
         if not found:

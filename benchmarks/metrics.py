@@ -1,68 +1,71 @@
 """Metrics: how fast, how much memory, and whether the values are those of the libraries.
 
-`python -m benchmarks.metrics [TSV]` scores 3,000 x 10 outputs. With a corpus of several references
-per source (Twitter URL's train.tsv) the outputs are ten references each; without one they are
-sentences of the same lengths drawn from a made-up language.
-
-Goals: self-BLEU, Div-4 and uniqueness at least 20 times as fast as with NLTK, as the paper's
-scripts compute them; 1,000 bootstrap resamples of all metrics in less than twice the time of
-scoring once; memory that grows with the number of outputs and not with its square.
+3,000 x 10 outputs are scored. With a corpus of many references per source (`--data` with the folder
+of Twitter URL) the outputs are ten references of each; without one they are sentences of the same
+lengths in a made-up language.
 """
 
-import importlib
+import itertools
 import random
 import statistics
-import sys
-import time
 import tracemalloc
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
 
 import nltk
 from nltk.translate.bleu_score import corpus_bleu
 
-from polyphrase.data.near import near_duplicates
+from polyphrase.allocator import keep_big_buffers
+from polyphrase.data.audit import part_name
 from polyphrase.data.readers import read_examples
 from polyphrase.metrics.bleu import SelfBleu
-from polyphrase.metrics.catalogue import CATALOGUE, Settings
+from polyphrase.metrics.catalogue import CATALOGUE, Settings, View
 from polyphrase.metrics.diversity import Distinct, Unique
 from polyphrase.metrics.metric import Metric
-from polyphrase.metrics.ngrams import Outputs
-from polyphrase.metrics.significance import bootstrap, randomisation
+from polyphrase.metrics.ngrams import Floats, Outputs
+from polyphrase.metrics.significance import RESAMPLES, bootstrap
 
-T = TypeVar("T")
+from .machine import seconds
+from .table import Line
+
 Sets = list[list[str]]
-SOURCES, SAMPLES, SUBSET = 3_000, 10, 5
+SAMPLES, SUBSET = 10, 5
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Measure and print everything."""
-    pools = from_corpus(arguments[0]) if arguments else made_up(SOURCES + 1_000)
-    sources = list(pools)[:SOURCES]
+def measure(quick: bool, data: str | None = None) -> list[Line]:
+    """The lines of the table about the metrics."""
+    keep_big_buffers()  # as the command line does
+    size = 1_000 if quick else 3_000
+    pools = made_up(size) if data is None else from_corpus(Path(data), size)
     draw = random.Random(0)
-    outputs = [draw.sample(pools[source], SAMPLES) for source in sources]
-    references = [[draw.choice(pools[source])] for source in sources]
-    diversity(outputs)
-    resampling(outputs, references, sources)
-    memory(outputs)
-    near([text for pool in pools.values() for text in pool])
+    outputs = [draw.sample(pool, SAMPLES) for pool in pools.values()]
+    references = [[draw.choice(pool)] for pool in pools.values()]
+    text = "made-up text" if data is None else "a corpus"
+    return [
+        *(diversity(outputs, order, text) for order in (2, 4)),
+        difference(outputs),
+        resampling(outputs, references, list(pools)),
+        memory(outputs),
+    ]
 
 
-def from_corpus(path: str) -> dict[str, list[str]]:
-    """The different references of each source that has enough of them."""
+def from_corpus(folder: Path, size: int) -> dict[str, list[str]]:
+    """Sources of the training file that have enough different references, with these."""
+    path = next((file for file in sorted(folder.iterdir()) if part_name(file) == "train"), None)
+    if path is None:
+        raise SystemExit(f"{folder} has no training file")
     pools: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for example in read_examples(path):
         pools[example.source].update(dict.fromkeys(example.references))
     enough = {source: list(pool) for source, pool in pools.items() if len(pool) >= SAMPLES}
-    if len(enough) < SOURCES:
-        raise SystemExit(f"{path} has {len(enough)} sources with {SAMPLES} references")
-    return enough
+    if len(enough) < size:
+        raise SystemExit(f"{path} has {len(enough)} sources with {SAMPLES} references, not {size}")
+    return {source: enough[source] for source in list(enough)[:size]}
 
 
 def made_up(size: int) -> dict[str, list[str]]:
-    """Sources with twelve variants each: words dropped, changed and moved."""
+    """Sources with twelve variants each: words dropped and added, frequent ones more often."""
     draw = random.Random(1)
     words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(2, 9))) for _ in range(20_000)]
     weights = [1 / (rank + 3) for rank in range(len(words))]
@@ -78,17 +81,33 @@ def made_up(size: int) -> dict[str, list[str]]:
     return pools
 
 
-def diversity(outputs: Sets) -> None:
-    """Self-BLEU, Div-4 and uniqueness, as the paper's scripts and as here."""
-    print("self-BLEU, Div-4, uniqueness of 3,000 x 10 outputs (goal: 20 times as fast)")
-    for order in (4, 2):
-        theirs, slow = best(partial(with_nltk, outputs, order), 3)
-        ours, fast = best(partial(with_polyphrase, outputs, order), 10)
-        apart = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
-        print(
-            f"  order {order}: NLTK {slow:.2f} s, here {fast * 1e3:.0f} ms: "
-            f"{slow / fast:.1f} times; largest difference {apart:.1e}"
-        )
+def diversity(outputs: Sets, order: int, text: str) -> Line:
+    """How much faster than the paper's scripts; both alternate, and the best of each counts."""
+    times = {with_nltk: float("inf"), with_polyphrase: float("inf")}
+    for _ in range(3):
+        for function, rounds in ((with_nltk, 1), (with_polyphrase, 4)):
+            taken = seconds(lambda run=function: run(outputs, order), rounds)  # type: ignore[misc]
+            times[function] = min(times[function], taken)
+    slow, fast = times.values()
+    return Line(
+        f"self-BLEU of order {order}, Div-4, uniqueness of {len(outputs):,} × {SAMPLES}: "
+        "NLTK as in the paper's scripts / here",
+        slow / fast,
+        20,
+        True,
+        f"{slow:.2f} s against {fast * 1e3:.0f} ms; {text}",
+    )
+
+
+def difference(outputs: Sets) -> Line:
+    """How far the values are from those of the scripts."""
+    pairs = [
+        pair
+        for order in (2, 4)
+        for pair in zip(with_nltk(outputs, order), with_polyphrase(outputs, order), strict=True)
+    ]
+    apart = max(abs(one - other) for one, other in pairs)
+    return Line("the largest difference of these values", apart, 1e-9, False, "orders 2 and 4")
 
 
 def with_nltk(outputs: Sets, order: int) -> list[float]:
@@ -104,7 +123,9 @@ def with_nltk(outputs: Sets, order: int) -> list[float]:
         for k, text in enumerate(texts):
             hypotheses.append(text.split())
             references.append([other.split() for j, other in enumerate(texts) if j != k])
-    self_bleu = corpus_bleu(references, hypotheses, weights=(1 / order,) * order)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of orders without a match
+        self_bleu = corpus_bleu(references, hypotheses, weights=(1 / order,) * order)
     unique = statistics.fmean(len(set(texts)) / len(texts) for texts in outputs)
     return [self_bleu, statistics.fmean(shares), unique]
 
@@ -120,12 +141,12 @@ def with_polyphrase(outputs: Sets, order: int) -> list[float]:
     return [float(metric.score(metric.statistics(view).sum(axis=0))) for metric, view in views]
 
 
-def resampling(outputs: Sets, references: Sets, sources: list[str]) -> None:
-    """1,000 resamples of all metrics beside scoring once."""
+def resampling(outputs: Sets, references: Sets, sources: list[str]) -> Line:
+    """The resamples of all metrics without a neural model beside scoring once."""
     names = [name for name, entry in CATALOGUE.items() if entry.default]
 
-    def measure() -> list[tuple[Metric, Any]]:
-        views = {
+    def score() -> list[tuple[Metric, Floats]]:
+        views: dict[View, Outputs] = {
             "best": Outputs([texts[:1] for texts in outputs], references, sources),
             "samples": Outputs(outputs, references, sources),
             "subset": Outputs([texts[:SUBSET] for texts in outputs]),
@@ -133,71 +154,45 @@ def resampling(outputs: Sets, references: Sets, sources: list[str]) -> None:
         made = [(CATALOGUE[name].make(Settings()), CATALOGUE[name].view) for name in names]
         return [(metric, metric.statistics(views[view])) for metric, view in made]
 
-    measure()  # METEOR looks the synonyms up once
-    measured, once = best(measure, 3)
-    _, resampled = best(lambda: bootstrap(measured, seed=0), 3)
-    _, tested = best(lambda: randomisation(measured, measured, seed=0), 1)
-    print(f"all {len(names)} metrics without a neural model, {len(outputs):,} sources")
-    print(
-        f"  scoring {once:.2f} s, 1,000 resamples {resampled:.2f} s: {resampled / once:.2f} times "
-        f"(goal: below 2); 10,000 trials of a test {tested:.2f} s"
+    measured = score()  # METEOR looks the synonyms up once
+    once = seconds(score, 2)
+    resampled = seconds(lambda: bootstrap(measured, seed=0), 3)
+    return Line(
+        f"{RESAMPLES:,} bootstrap resamples of {len(names)} metrics / scoring {len(outputs):,} "
+        "sources once",
+        resampled / once,
+        2,
+        False,
+        f"{resampled:.3f} against {once:.2f} s",
     )
 
 
-def memory(outputs: Sets) -> None:
-    """The peak while twice as many outputs are scored, of one source and of many."""
-    print("memory of self-BLEU, Div-4 and uniqueness (goal: twice the outputs, twice the memory)")
+def memory(outputs: Sets) -> Line:
+    """The peak for twice as many outputs by the peak: of many sources, and all of one source."""
     texts = [text for row in outputs for text in row]
+    growth, details = [], []
     for what, sets in (
-        ("10 outputs per source", [outputs[: len(outputs) // k] for k in (4, 2, 1)]),
-        ("one source", [[texts[: len(texts) // k]] for k in (4, 2, 1)]),
+        (f"{SAMPLES} per source", [outputs[: len(outputs) // k] for k in (4, 2, 1)]),
+        ("all of one source", [[texts[: len(texts) // k]] for k in (4, 2, 1)]),
     ):
-        peaks = []
-        for rows in sets:
-            tracemalloc.start()
-            for metric in (SelfBleu(), Distinct("div-4", 4), Unique()):
-                metric.statistics(Outputs(rows))
-            peaks.append(tracemalloc.get_traced_memory()[1] / 2**20)
-            tracemalloc.stop()
-        sizes = [sum(map(len, rows)) for rows in sets]
-        print(
-            f"  {what}: "
-            + ", ".join(f"{n:,} outputs {mb:.0f} MiB" for n, mb in zip(sizes, peaks, strict=True))
-        )
+        peaks = [peak(rows) for rows in sets]
+        growth += [after / before for before, after in itertools.pairwise(peaks)]
+        details.append(f"{what}: {', '.join(f'{size / 2**20:.0f}' for size in peaks)} MiB")
+    return Line(
+        f"memory for twice the outputs / for once, up to {len(texts):,}",
+        max(growth),
+        2.2,
+        False,
+        "; ".join(details) + "; a square would be 4",
+    )
 
 
-def near(texts: list[str]) -> None:
-    """Near-duplicates here and with datasketch's MinHash index, if that is installed."""
-    left, right = texts[:2_000], texts[2_000:22_000]
-    _, fast = best(lambda: list(near_duplicates(left, right)), 2)
-    print(f"near-duplicates of {len(left):,} texts among {len(right):,}: {fast:.2f} s", end="")
-    try:
-        datasketch: Any = importlib.import_module("datasketch")
-    except ImportError:
-        print()
-        return
-
-    def with_datasketch() -> int:
-        index = datasketch.MinHashLSH(threshold=0.8, num_perm=64)
-        sets = [[text[k : k + 5].encode() for k in range(len(text) - 4)] for text in right + left]
-        hashes = list(datasketch.MinHash.generator(sets, num_perm=64))
-        for key, one in enumerate(hashes[: len(right)]):
-            index.insert(key, one)
-        return sum(len(index.query(one)) for one in hashes[len(right) :])
-
-    _, slow = best(with_datasketch, 1)
-    print(f"; datasketch {slow:.2f} s: {slow / fast:.1f} times")
-
-
-def best(function: Callable[[], T], times: int) -> tuple[T, float]:
-    """The result, and the shortest of several times in seconds."""
-    shortest = float("inf")
-    for _ in range(times):
-        start = time.perf_counter()
-        result = function()
-        shortest = min(shortest, time.perf_counter() - start)
-    return result, shortest
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def peak(rows: Sets) -> int:
+    """Bytes that self-BLEU, Div-4 and uniqueness hold at most."""
+    tracemalloc.start()
+    outputs = Outputs(rows)
+    for metric in (SelfBleu(), Distinct("div-4", 4), Unique()):
+        metric.statistics(outputs)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most

@@ -24,6 +24,9 @@ app = typer.Typer(
     help="Fetch, audit and split corpora.", no_args_is_help=True, rich_markup_mode=None
 )
 
+COPIED_ROWS = 100_000
+"""Of a larger part this many rows are enough to tell what copying scores."""
+
 Files = Annotated[
     list[str],
     typer.Argument(
@@ -78,10 +81,18 @@ def audit(
     if fail_on not in (None, "leak", "near"):
         raise BadInput(f"--fail-on {fail_on}: give leak or near")
     parts = _parts(files)
-    found = audit({part: read_examples(path) for part, path in parts.items()}, max_tokens, near)
-    copies = {
-        part: _copying(path) for part, path in parts.items() if part != "train" or len(parts) == 1
+    kept: dict[str, list[Example]] = {
+        part: [] for part in parts if part != "train" or len(parts) == 1
     }
+
+    def rows(part: str) -> Iterator[Example]:
+        for row in read_examples(parts[part]):
+            if part in kept and len(kept[part]) < COPIED_ROWS:
+                kept[part].append(row)
+            yield row
+
+    found = audit({part: rows(part) for part in parts}, max_tokens, near)
+    copies = {part.name: _copying(kept[part.name]) for part in found.parts if part.name in kept}
     if as_json:
         scores = {
             part: {row: dataclasses.asdict(score) for row, score in rows.items()}
@@ -133,6 +144,8 @@ def split(
     def rows() -> Iterator[Example]:
         return (row for path in _parts(files).values() for row in read_examples(path))
 
+    if "-" in _parts(files).values():
+        raise BadInput("standard input can be read only once, a split reads it twice: name a file")
     if apply is not None:
         made = read_split(apply)
     else:
@@ -199,19 +212,24 @@ def show(found: Audit, copies: Mapping[str, Mapping[str, Score]], console: Conso
         scores.add_row(title, *(_interval(copies[part][title]) for part in parts))
     console.print(scores)
     console.print("± is half the width of the 95% bootstrap interval")
+    for part in parts:
+        if size[part].rows > COPIED_ROWS:
+            console.print(f"of {part} the first {COPIED_ROWS:,} rows are scored")
 
 
 def _interval(score: Score) -> str:
     return f"{score.value:.3f} ±{(score.high - score.low) / 2:.3f}"
 
 
-def _copying(path: str) -> dict[str, Score]:
+def _copying(rows: Sequence[Example]) -> dict[str, Score]:
     """BLEU-2 and BLEU-4 of copying, row by row and with the references of a source together."""
     from ..evaluation.evaluate import Protocol, copying
-    from ..evaluation.predictions import read_references
+    from ..evaluation.predictions import References
     from ..metrics.catalogue import Settings
 
-    references = read_references([path])
+    references = References(
+        "", tuple(row.references for row in rows), tuple(row.source for row in rows)
+    )
     scores = {}
     for group, what in ((False, "each row"), (True, "rows grouped by source")):
         for order in (2, 4):

@@ -4,17 +4,23 @@ Text memorised from training and met again at test is counted, not judged: a pai
 later part *leaks* when it stands word for word in an earlier one, and *nearly* leaks when a
 near-duplicate does (see `near.py`). A pair is near another one if both its source and its reference
 are near-duplicates of the other's.
+
+Each part is read once, the last part first: what a part is to be looked for in streams past it. So
+the first part, which is the large one, may be larger than memory.
 """
 
 import re
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import BadInput
-from .near import near_duplicates
+from .near import NearDuplicates
 from .readers import Example
 
 PARTS: Mapping[str, frozenset[str]] = {
@@ -83,7 +89,7 @@ def audit(
 ) -> Audit:
     """Audit the parts of a corpus.
 
-    Memory holds the different texts of the corpus once, and two numbers per pair.
+    Memory holds the different texts of all parts but the first, and 24 bytes per row of every part.
 
     Args:
         corpus: the parts by name; `train` before `validation` before `test`, others in the order
@@ -95,99 +101,151 @@ def audit(
         raise BadInput(f"a near-duplicate threshold of {near_threshold} is not above 0 and up to 1")
     order = list(PARTS)
     names = sorted(corpus, key=lambda name: order.index(name) if name in order else len(order))
-    texts = _Texts()
-    parts = {name: _Part(name, corpus[name], texts, max_tokens) for name in names}
-    leaks = [
-        _leak(parts[earlier], parts[later], texts, near_threshold)
-        for earlier, later in combinations(names, 2)
-    ]
-    return Audit(
-        tuple(part.audit for part in parts.values()), tuple(leaks), max_tokens, near_threshold
-    )
+    parts: list[PartAudit] = []
+    leaks: list[Leak] = []
+    later: list[_Held] = []
+    for name in reversed(names):
+        counts, held = _Counts(max_tokens), _Held(name)
+        met = [_Met(other) for other in reversed(later)]
+        for block in _blocks(corpus[name]):
+            counts.add(block)
+            for one in met:
+                one.pass_by(block)
+            if name != names[0]:
+                held.add(block)
+        if name != names[0]:
+            held.close(near_threshold)
+        later.append(held)
+        parts.insert(0, counts.audit(name))
+        leaks[:0] = [one.leak(name) for one in met]
+    return Audit(tuple(parts), tuple(leaks), max_tokens, near_threshold)
 
 
-class _Texts(dict[str, int]):
-    """Every different text of the corpus by its number."""
-
-    def __missing__(self, text: str) -> int:
-        number = self[text] = len(self)
-        return number
+_BLOCK = 10_000
 
 
-class _Part:
-    """One part as numbers of texts, and its own counts."""
+def _blocks(examples: Iterable[Example]) -> Iterator[Sequence[Example]]:
+    rows = iter(examples)
+    while block := list(islice(rows, _BLOCK)):
+        yield block
 
-    def __init__(
-        self, name: str, examples: Iterable[Example], texts: _Texts, max_tokens: int
-    ) -> None:
-        self.sources: Counter[int] = Counter()
-        self.pairs: Counter[tuple[int, int]] = Counter()
-        seen = set()
-        duplicates = identical = empty = too_long = longest = 0
-        for example in examples:
-            source = texts[example.source]
-            references = tuple(texts[reference] for reference in example.references)
-            self.sources[source] += 1
-            self.pairs.update((source, reference) for reference in references)
-            duplicates += (source, references) in seen
-            seen.add((source, references))
-            identical += source in references
-            row = (example.source, *example.references)
-            empty += not all(text.strip() for text in row)
-            length = max(len(text.split()) for text in row)
-            too_long += length > max_tokens
-            longest = max(longest, length)
-        self.references = {reference for _, reference in self.pairs}
-        self.audit = PartAudit(
+
+class _Counts:
+    """The counts of one part, as its rows pass by.
+
+    What is different is told by hashes of 64 bits: among 100 million rows the chance that any two
+    are taken for one is 1 in 4,000.
+    """
+
+    def __init__(self, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+        self._rows, self._sources, self._pairs = array("q"), array("q"), array("q")
+        self._identical = self._empty = self._too_long = self._longest = 0
+
+    def add(self, block: Iterable[Example]) -> None:
+        for example in block:
+            source, references = example.source, example.references
+            self._rows.append(hash((source, references)))
+            self._sources.append(hash(source))
+            self._pairs.extend(hash((source, reference)) for reference in references)
+            self._identical += source in references
+            texts = (source, *references)
+            self._empty += not all(text.strip() for text in texts)
+            length = max(len(text.split()) for text in texts)
+            self._too_long += length > self._max_tokens
+            self._longest = max(self._longest, length)
+
+    def audit(self, name: str) -> PartAudit:
+        return PartAudit(
             name=name,
-            rows=self.sources.total(),
-            pairs=self.pairs.total(),
-            different_sources=len(self.sources),
-            different_pairs=len(self.pairs),
-            duplicates=duplicates,
-            identical=identical,
-            empty=empty,
-            too_long=too_long,
-            longest=longest,
+            rows=len(self._rows),
+            pairs=len(self._pairs),
+            different_sources=_different(self._sources),
+            different_pairs=_different(self._pairs),
+            duplicates=len(self._rows) - _different(self._rows),
+            identical=self._identical,
+            empty=self._empty,
+            too_long=self._too_long,
+            longest=self._longest,
         )
 
 
-def _leak(earlier: _Part, later: _Part, texts: _Texts, threshold: float) -> Leak:
-    by_number = list(texts)
-    near_source = _near(by_number, list(later.sources), list(earlier.sources), threshold)
-    near_reference = _near(
-        by_number,
-        list(later.references),
-        list(earlier.references),
-        threshold,
-    )
-    references_of: defaultdict[int, set[int]] = defaultdict(set)
-    for source, reference in earlier.pairs:
-        references_of[source].add(reference)
-
-    def is_near(source: int, reference: int) -> bool:
-        alike = near_reference[reference]
-        return any(alike & references_of[other] for other in near_source[source])
-
-    return Leak(
-        earlier=earlier.audit.name,
-        later=later.audit.name,
-        pairs=sum(n for pair, n in later.pairs.items() if pair in earlier.pairs),
-        sources=sum(n for text, n in later.sources.items() if text in earlier.sources),
-        references=sum(n for (_, text), n in later.pairs.items() if text in earlier.references),
-        near_pairs=sum(n for pair, n in later.pairs.items() if is_near(*pair)),
-        near_sources=sum(n for text, n in later.sources.items() if near_source[text]),
-    )
+def _different(hashes: "array[int]") -> int:
+    return len(np.unique(np.frombuffer(hashes, dtype=np.int64)))
 
 
-def _near(
-    by_number: Sequence[str], later: Sequence[int], earlier: Sequence[int], threshold: float
-) -> Mapping[int, set[int]]:
-    """For each text of the later part the near-duplicates that the earlier part holds."""
-    found: defaultdict[int, set[int]] = defaultdict(set)
-    pairs = near_duplicates(
-        [by_number[text] for text in later], [by_number[text] for text in earlier], threshold
-    )
-    for i, j in pairs:
-        found[later[i]].add(earlier[j])
-    return found
+class _Held:
+    """A part that is looked for in earlier ones: its texts by number, and its rows as numbers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.numbers: dict[str, int] = {}
+        self.sources: Counter[int] = Counter()
+        self.references: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        """The references of each source, with how many pairs they are in."""
+
+    def add(self, block: Iterable[Example]) -> None:
+        number = self.numbers
+        for example in block:
+            source = number.setdefault(example.source, len(number))
+            self.sources[source] += 1
+            for text in example.references:
+                self.references[source][number.setdefault(text, len(number))] += 1
+
+    def close(self, threshold: float) -> None:
+        """Make ready to be looked for, once all rows are there."""
+        self.targets = {text for texts in self.references.values() for text in texts}
+        self.near = NearDuplicates(list(self.numbers), threshold)
+
+
+class _Met:
+    """What of a later part was met in an earlier one so far."""
+
+    def __init__(self, later: _Held) -> None:
+        self._later = later
+        self._sources: set[int] = set()
+        self._references: set[int] = set()
+        self._pairs: set[tuple[int, int]] = set()
+        self._near_sources: set[int] = set()
+        self._near_pairs: set[tuple[int, int]] = set()
+
+    def pass_by(self, block: Sequence[Example]) -> None:
+        """Look for the later part in rows of the earlier one."""
+        later = self._later
+        texts = list(dict.fromkeys(text for row in block for text in (row.source, *row.references)))
+        near: defaultdict[str, set[int]] = defaultdict(set)
+        for place, number in later.near.among(texts):
+            near[texts[place]].add(number)
+        for row in block:
+            like_source = near.get(row.source, set()) & later.sources.keys()
+            self._near_sources |= like_source
+            same_source = later.numbers.get(row.source, -1)
+            if same_source in later.sources:
+                self._sources.add(same_source)
+            for text in row.references:
+                like_reference = near.get(text, set())
+                for source in like_source:
+                    both = like_reference & later.references[source].keys()
+                    self._near_pairs.update((source, reference) for reference in both)
+                same_reference = later.numbers.get(text, -1)
+                if same_reference in later.targets:
+                    self._references.add(same_reference)
+                if same_reference in later.references.get(same_source, ()):
+                    self._pairs.add((same_source, same_reference))
+
+    def leak(self, earlier: str) -> Leak:
+        rows, references = self._later.sources, self._later.references
+        return Leak(
+            earlier=earlier,
+            later=self._later.name,
+            pairs=sum(references[source][text] for source, text in self._pairs),
+            sources=sum(rows[source] for source in self._sources),
+            references=sum(
+                count
+                for counts in references.values()
+                for text, count in counts.items()
+                if text in self._references
+            ),
+            near_pairs=sum(references[source][text] for source, text in self._near_pairs),
+            near_sources=sum(rows[source] for source in self._near_sources),
+        )

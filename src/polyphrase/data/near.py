@@ -1,4 +1,4 @@
-"""Near-duplicates between two lists of texts: MinHash finds candidates, Jaccard decides.
+"""Near-duplicates: MinHash finds candidates, Jaccard decides.
 
 A text is the set S of the character 5-grams of its normal form; two texts are near-duplicates when
 |S ∩ S'| / |S ∪ S'| reaches a threshold. MinHash (Broder, 1997) keeps for each of 64 hash functions
@@ -8,6 +8,7 @@ exactly, so nothing below the threshold is reported, and of what has an index of
 is missed. One numpy pass over all 5-grams, in blocks of bounded memory.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -20,56 +21,56 @@ BANDS, ROWS = 16, 4
 _BLOCK = 2_000  # texts whose 5-grams are hashed at once
 
 
-def near_duplicates(
-    left: Sequence[str], right: Sequence[str], threshold: float = 0.8
-) -> Iterator[tuple[int, int]]:
-    """Pairs (i, j) such that `left[i]` and `right[j]` are near-duplicates, each pair once.
+class NearDuplicates:
+    """Texts in which near-duplicates of others are found; 256 bytes each beside the text itself.
 
     Texts with equal normal forms are near-duplicates with a Jaccard index of 1.
     """
-    forms = [[normal_form(text) for text in side] for side in (left, right)]
-    keys = [_band_keys(side) for side in forms]
-    sets: list[dict[int, frozenset[str]]] = [{}, {}]
 
-    def shingles(side: int, index: int) -> frozenset[str]:
-        if index not in sets[side]:
-            form = forms[side][index]
-            grams = (form[at : at + SHINGLE] for at in range(max(1, len(form) - SHINGLE + 1)))
-            sets[side][index] = frozenset(grams)
-        return sets[side][index]
+    def __init__(self, texts: Sequence[str], threshold: float = 0.8) -> None:
+        self._texts, self._threshold = texts, threshold
+        keys = _band_keys(texts)
+        self._order = np.argsort(keys, axis=0, kind="stable")
+        self._ranked = np.take_along_axis(keys, self._order, axis=0)
 
-    for i, j in _candidates(*keys):
-        one, other = shingles(0, i), shingles(1, j)
-        shared = len(one & other)
-        if shared >= threshold * (len(one) + len(other) - shared):
-            yield i, j
+    def among(self, others: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Pairs (i, j): `others[i]` is a near-duplicate of text j here; each pair once."""
+        for i, j in self._candidates(_band_keys(others)):
+            one, other = _shingles(others[i]), _shingles(self._texts[j])
+            shared = len(one & other)
+            if shared >= self._threshold * (len(one) + len(other) - shared):
+                yield i, j
 
-
-def _candidates(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
-    """Pairs of rows that agree in at least one band, each once."""
-    found = []
-    for band in range(BANDS):
-        order = np.argsort(right[:, band], kind="stable")
-        ranked = right[order, band]
-        first = np.searchsorted(ranked, left[:, band], side="left")
-        count = np.searchsorted(ranked, left[:, band], side="right") - first
-        i = np.repeat(np.arange(len(left)), count)
-        inside = np.arange(len(i)) - np.repeat(np.cumsum(count) - count, count)
-        j = order[np.repeat(first, count) + inside]
-        found.append(np.unique(i * len(right) + j))
-    for pair in np.unique(np.concatenate(found)).tolist():
-        yield divmod(pair, len(right))
+    def _candidates(self, keys: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
+        """Pairs that agree in at least one band, each once."""
+        found = []
+        for band in range(BANDS):
+            ranked = self._ranked[:, band]
+            first = np.searchsorted(ranked, keys[:, band], side="left")
+            count = np.searchsorted(ranked, keys[:, band], side="right") - first
+            i = np.repeat(np.arange(len(keys)), count)
+            inside = np.arange(len(i)) - np.repeat(np.cumsum(count) - count, count)
+            j = self._order[np.repeat(first, count) + inside, band]
+            found.append(np.unique(i * len(ranked) + j))
+        for pair in np.unique(np.concatenate(found)).tolist():
+            yield divmod(pair, len(self._texts))
 
 
-def _band_keys(forms: Sequence[str]) -> NDArray[np.uint64]:
+@functools.lru_cache(maxsize=10_000)
+def _shingles(text: str) -> frozenset[str]:
+    form = normal_form(text)
+    return frozenset(form[at : at + SHINGLE] for at in range(max(1, len(form) - SHINGLE + 1)))
+
+
+def _band_keys(texts: Sequence[str]) -> NDArray[np.uint64]:
     """One hash per text and band (B, BANDS)."""
     random = np.random.default_rng(0)
     # Multiply-shift hashing (Dietzfelbinger et al., 1997): odd factors, high bits of the products.
     factors = random.integers(0, 2**63, size=BANDS * ROWS, dtype=np.uint64) * 2 + 1
     mixers = random.integers(0, 2**63, size=ROWS, dtype=np.uint64) * 2 + 1
-    keys = np.empty((len(forms), BANDS), dtype=np.uint64)
-    for start in range(0, len(forms), _BLOCK):
-        grams, starts = _hashed_shingles(forms[start : start + _BLOCK])
+    keys = np.empty((len(texts), BANDS), dtype=np.uint64)
+    for start in range(0, len(texts), _BLOCK):
+        grams, starts = _hashed_shingles(list(map(normal_form, texts[start : start + _BLOCK])))
         signature = np.empty((len(starts), BANDS * ROWS), dtype=np.uint64)
         for column, factor in enumerate(factors):
             signature[:, column] = np.minimum.reduceat((grams * factor) >> 32, starts)

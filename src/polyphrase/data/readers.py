@@ -89,11 +89,17 @@ def read_records(path: str | Path) -> Iterator[tuple[str, Any]]:
     """Stream the JSON values of a JSONL file, each with its place (`FILE, line N`) for messages."""
     for where, line in _located(path, _lines(path)):
         try:
-            yield where, json.loads(line)
+            value = json.loads(line)
         except json.JSONDecodeError as error:
             raise BadInput(
                 f"{where}: not valid JSON ({error.msg}); write one JSON value per line"
             ) from None
+        if "\\u" in line and _has_half_a_pair(value):
+            raise BadInput(
+                f"{where}: an escape of half a surrogate pair, which is no character; "
+                "write the text as UTF-8"
+            )
+        yield where, value
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -102,8 +108,11 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def is_plain_text(path: str | Path) -> bool:
-    """Whether a file has no columns: none of the known endings, no tab in its first line."""
-    return _kind(path) == "text" and "\t" not in next(_lines(path), "")
+    """Whether a file has no columns: none of the known endings, no tab in its first line.
+
+    Standard input, which can be read only once, has columns.
+    """
+    return str(path) != "-" and _kind(path) == "text" and "\t" not in next(_lines(path), "")
 
 
 def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
@@ -167,6 +176,15 @@ def _text(value: Any, where: str, name: str) -> str:
             f"{where}: {name} holds {json.dumps(value, default=str)[:40]} where a text is expected"
         )
     return value
+
+
+def _has_half_a_pair(value: Any) -> bool:
+    """Whether a text of a JSON value can be escaped but not encoded: a lone half of a pair."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _names(row: Mapping[str, Any]) -> str:
@@ -334,11 +352,20 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
             whole = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stack.enter_context(_opened(path)), whole)
         try:
-            file = stack.enter_context(parquet.ParquetFile(whole))
-        except pyarrow.ArrowInvalid as error:
-            raise BadInput(f"{path} is not a Parquet file ({str(error).splitlines()[0]})") from None
-        for batch in file.iter_batches(batch_size=1024):
-            yield from batch.to_pylist()
+            # As pyarrow reads unless told otherwise, all that was read stays in memory to the end.
+            settings = {"buffer_size": 1 << 16, "pre_buffer": False}
+            file = stack.enter_context(parquet.ParquetFile(whole, **settings))
+            for batch in file.iter_batches(batch_size=1024):
+                yield from batch.to_pylist()
+        except (pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            reason = str(error).strip().splitlines()[0]
+            raise BadInput(
+                f"{path} is not a whole Parquet file ({reason}); write it again"
+            ) from None
+        except UnicodeDecodeError:
+            raise BadInput(f"{path}: a text is not UTF-8; write the column again as text") from None
 
 
 def _dataset(name: str) -> Iterator[dict[str, Any]]:

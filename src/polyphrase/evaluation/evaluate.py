@@ -40,6 +40,8 @@ class Protocol:
     """How many of them self-BLEU and Div-4 look at."""
     draw: Literal["random", "first"] = "random"
     """How these are chosen: at random, or the first ones, as in the paper's code."""
+    quality: Quality = "mean"
+    """What stands for quality: the output of the mean where there is one, or always the first."""
     seed: int = 12345
     """Of the draw, of the bootstrap and of the test."""
     group: bool = False
@@ -47,7 +49,7 @@ class Protocol:
 
 
 TEXT = Protocol()
-CODE = Protocol(draw="first")
+CODE = Protocol(draw="first", quality="first")
 """What the paper says, and what its scripts do; these also take BLEU and self-BLEU of order 4."""
 PAPER = Settings()
 
@@ -136,11 +138,13 @@ def evaluate(
     if any(len(texts) > protocol.samples for one in predictions for texts in one.candidates):
         notes.append(f"only the first {protocol.samples} outputs for a source are scored")
     chosen = _choose(metrics, references, protocol, notes)
+    if protocol.subset > protocol.samples > 1:
+        notes.append(f"the subset is all {protocol.samples} outputs, not {protocol.subset}")
     of_row = _sources_of_rows(references)
     measured = []
     for name, one in zip(_names(predictions), predictions, strict=True):
-        quality: Quality = "first" if one.means is None else "mean"
-        views = _views(one, references, protocol)
+        quality: Quality = "first" if one.means is None else protocol.quality
+        views = _views(one, references, protocol, quality)
         signatures = _signatures(references, protocol, quality)
         found = _measure(views, chosen, settings, signatures, of_row, protocol.seed)
         measured.append((System(name, found.scores, quality, one.model, one.spread), found))
@@ -209,10 +213,12 @@ def _choose(
     return {name: entry for name, entry in chosen.items() if name not in left_out}
 
 
-def _views(one: Predictions, references: References, protocol: Protocol) -> dict[View, Outputs]:
+def _views(
+    one: Predictions, references: References, protocol: Protocol, quality: Quality
+) -> dict[View, Outputs]:
     """The outputs as the metrics look at them."""
     samples = [texts[: protocol.samples] for texts in one.candidates]
-    best = [texts[0] for texts in samples] if one.means is None else one.means
+    best = (one.means or ()) if quality == "mean" else [texts[0] for texts in samples]
     size = min(protocol.subset, protocol.samples)
     if protocol.draw == "random":
         random = np.random.default_rng(protocol.seed)

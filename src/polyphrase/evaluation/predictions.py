@@ -93,12 +93,15 @@ def read_references(paths: Sequence[str | Path], sources: str | Path | None = No
         paths: one file of sources with their references in any format of `read_examples`; or one
             or more parallel texts with a reference per line.
         sources: a file of the sources for references that come without them.
+
+    Raises:
+        BadInput: for files that are not parallel, and for a row without any words to compare with.
     """
-    if len(paths) == 1 and not is_plain_text(paths[0]):
-        rows = list(read_examples(paths[0]))
-        return References(
-            str(paths[0]), tuple(row.references for row in rows), tuple(row.source for row in rows)
-        )
+    first = str(paths[0])
+    if len(paths) == 1 and not is_plain_text(first):
+        rows = list(read_examples(first))
+        own = tuple(row.source for row in rows)
+        return References(first, _written([row.references for row in rows], first), own)
     columns = [list(read_lines(path)) for path in paths]
     for path, column in zip(paths, columns, strict=True):
         if not column or len(column) != len(columns[0]):
@@ -109,7 +112,18 @@ def read_references(paths: Sequence[str | Path], sources: str | Path | None = No
     known = tuple(read_sources(sources)) if sources is not None else None
     if known is not None and len(known) != len(columns[0]):
         raise BadInput(f"{sources} has {len(known):,} sources for {len(columns[0]):,} references")
-    return References(str(paths[0]), tuple(zip(*columns, strict=True)), known)
+    return References(first, _written(list(zip(*columns, strict=True)), first), known)
+
+
+def _written(rows: Sequence[Sequence[str]], path: str) -> tuple[tuple[str, ...], ...]:
+    """The references without the empty ones that fill up the rows of those who have fewer."""
+    for number, row in enumerate(rows, start=1):
+        if not any(text.strip() for text in row):
+            raise BadInput(
+                f"{path}, row {number}: the reference is empty; write one, or leave the row out "
+                "here and in the outputs"
+            )
+    return tuple(tuple(text for text in row if text.strip()) for row in rows)
 
 
 def check_rows(predictions: Predictions, references: References) -> None:

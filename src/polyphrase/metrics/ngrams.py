@@ -7,7 +7,9 @@ memory grow with the number of tokens (times its logarithm), never with the squa
 outputs.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -69,12 +71,16 @@ class Ngrams:
 
     def most_elsewhere(self, chosen: NDArray[np.bool_]) -> Ints:
         """For each chosen entry the largest count in the *other* chosen entries of its n-gram."""
-        top = self.most(chosen)
-        if not len(top):
-            return top
-        is_top = chosen & (self.count == top)
-        alone = np.add.reduceat(is_top.astype(np.int64), self.starts)[self.gram] == 1
-        return np.where(is_top & alone, self.most(chosen & ~is_top), top)
+        if not len(self.text):
+            return self.count
+        counts = np.where(chosen, self.count, 0)
+        top = np.maximum.reduceat(counts, self.starts)  # of each n-gram
+        is_top = counts == top[self.gram]
+        alone = np.bincount(self.gram[is_top], minlength=len(top)) == 1
+        below = np.flatnonzero(~is_top)  # few: most n-grams stand once wherever they stand
+        second = np.zeros_like(top)
+        np.maximum.at(second, self.gram[below], counts[below])
+        return np.where(is_top, np.where(alone, second, top)[self.gram], top[self.gram])
 
 
 class Outputs:
@@ -98,24 +104,39 @@ class Outputs:
             if given is not None and len(given) != len(outputs):
                 raise BadInput(f"{len(given)} {what} for {len(outputs)} sources with outputs")
         self.outputs, self.references, self.sources = outputs, references, sources
-        parts: list[Sequence[Sequence[str]]] = [outputs, references or []]
-        parts.append([[source] for source in sources or []])
-        self.texts = [text for part in parts for texts in part for text in texts]
-        """All texts: the outputs of all sources, then the references, then the sources."""
         self.count = sum(map(len, outputs))
-        """How many of them are outputs."""
-        self.group = np.repeat(
-            np.concatenate([np.arange(len(part)) for part in parts]),
-            [len(texts) for part in parts for texts in part],
-        )
-        """The source that each text belongs to."""
-        self.role = np.repeat([OUTPUT, REFERENCE, SOURCE], [sum(map(len, p)) for p in parts])
-        """What each text is to it."""
+        """How many of the texts are outputs."""
         self._tokens: dict[Tokens, tuple[Ints, Ints]] = {}
         self._ngrams: dict[tuple[Tokens, int], Ngrams] = {}
 
     def __len__(self) -> int:
         return len(self.outputs)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """All texts: the outputs of all sources, then the references, then the sources."""
+        parts = (self.outputs, self.references or [])
+        texts = itertools.chain.from_iterable(itertools.chain.from_iterable(parts))
+        return [*texts, *(self.sources or [])]
+
+    @cached_property
+    def group(self) -> Ints:
+        """The source that each text belongs to."""
+        return np.concatenate([np.repeat(np.arange(len(sizes)), sizes) for sizes in self._sizes])
+
+    @cached_property
+    def role(self) -> Ints:
+        """What each text is to it."""
+        return np.repeat([OUTPUT, REFERENCE, SOURCE], [sizes.sum() for sizes in self._sizes])
+
+    @cached_property
+    def _sizes(self) -> list[Ints]:
+        """How many texts each source has of each role."""
+        return [
+            np.array(list(map(len, self.outputs)), dtype=np.int64),
+            np.array(list(map(len, self.references or [])), dtype=np.int64),
+            np.ones(len(self.sources or []), dtype=np.int64),
+        ]
 
     def per_source(self, values: NDArray[np.generic], texts: Ints) -> Floats:
         """Sum values of texts over each source (B,)."""
@@ -176,14 +197,6 @@ def _changes(values: Ints) -> NDArray[np.bool_]:
     return changes
 
 
-class _Numbers(dict[str, int]):
-    """Words to numbers in the order in which they are first met."""
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
-
-
 def _encode(texts: Sequence[str], tokens: Tokens) -> tuple[Ints, Ints]:
     """The tokens of all texts end to end as numbers, and how many each text has."""
     if tokens.lowercase:
@@ -193,14 +206,17 @@ def _encode(texts: Sequence[str], tokens: Tokens) -> tuple[Ints, Ints]:
         codes = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         return codes.astype(np.int64), np.array([len(text) for text in bare], dtype=np.int64)
     split = splitter(tokens.tokenizer)
-    number_of = _Numbers().__getitem__
-    ids: list[int] = []
-    lengths = []
-    for text in texts:
-        words = split(text)
-        lengths.append(len(words))
-        ids.extend(map(number_of, words))
-    return np.fromiter(ids, dtype=np.int64, count=len(ids)), np.array(lengths, dtype=np.int64)
+    lengths: list[int] = []
+
+    def rows() -> Iterator[list[str]]:  # one at a time: words that are gone soon stay in cache
+        for text in texts:
+            words = split(text)
+            lengths.append(len(words))
+            yield words
+
+    number_of = defaultdict[str, int](itertools.count().__next__)  # in the order of first use
+    numbers = map(number_of.__getitem__, itertools.chain.from_iterable(rows()))
+    return np.fromiter(numbers, dtype=np.int64), np.array(lengths, dtype=np.int64)
 
 
 def splitter(tokenizer: TokenizerName) -> Callable[[str], list[str]]:

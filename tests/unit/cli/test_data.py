@@ -1,5 +1,6 @@
 """`polyphrase data` as a person sees it."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -70,6 +71,24 @@ def test_audit_as_json_and_its_exit_code(
     assert run(monkeypatch, *arguments, "near") == 0
 
 
+def test_audit_of_standard_input_and_of_a_part_too_large_to_be_copied_whole(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "data", "audit", "test.tsv") == 0
+    whole = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEST.encode())))
+    assert run(monkeypatch, "data", "audit", "test=-") == 0
+    assert capsys.readouterr().out == whole
+    monkeypatch.setattr("polyphrase.cli.data.COPIED_ROWS", 2)
+    assert run(monkeypatch, "data", "audit", "train.tsv", "test.tsv") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "of test the first 2 rows are scored"
+    (corpus / "test.tsv").write_text("".join(TEST.splitlines(keepends=True)[:2]))
+    assert run(monkeypatch, "data", "audit", "train.tsv", "test.tsv") == 0
+    scores = [line for line in out.splitlines() if line.startswith("BLEU")]
+    assert [line for line in capsys.readouterr().out.splitlines() if line in scores] == scores
+
+
 def test_parts_by_name(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +127,7 @@ def test_split_shares_nothing_and_is_made_again_from_its_file(
     [
         (("split", "train.tsv"), "nothing to write: give --out"),
         (("split", "train.tsv", "--by", "row", "--out", "x"), "--by row: give source or text"),
+        (("split", "-", "--to", "x"), "standard input can be read only once"),
         (("split", "train.tsv", "--apply", "train.tsv", "--to", "x"), "is no split file"),
         (("audit", "none.tsv"), "none.tsv: No such file"),
         (("audit", "train.tsv", "--fail-on", "x"), "--fail-on x: give leak or near"),

@@ -1,5 +1,8 @@
 """Counts of an audit against a corpus small enough to count by hand."""
 
+import tracemalloc
+from collections.abc import Iterator
+
 import pytest
 
 from polyphrase.data.audit import Leak, audit, part_name
@@ -64,3 +67,34 @@ def test_part_names(path: str, part: str) -> None:
 def test_a_threshold_out_of_range() -> None:
     with pytest.raises(BadInput, match=r"threshold of 1\.5"):
         audit({"train": TRAIN}, near_threshold=1.5)
+
+
+def rows(count: int) -> Iterator[Example]:
+    for k in range(count):
+        text = " ".join(str(7919 * k * j % 1_000_003) for j in range(1, 31))
+        yield Example(f"{text} source", (f"{text} target",))
+
+
+def test_the_first_part_may_be_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyphrase.data.audit._BLOCK", 500)
+    peaks = []
+    for size in (1_000, 4_000):
+        tracemalloc.start()
+        found = audit({"train": rows(size), "test": rows(10)})
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert found.parts[0].different_pairs == size
+        assert (found.leaks[0].pairs, found.leaks[0].near_pairs) == (10, 10)
+    # The texts of a row are 400 bytes; 24 are kept, and as many while the different ones are told.
+    assert peaks[1] - peaks[0] < 3_000 * 60
+
+
+def test_every_part_is_read_once() -> None:
+    read = []
+
+    def part(name: str) -> Iterator[Example]:
+        read.append(name)
+        yield Example("a", ("b",))
+
+    audit({name: part(name) for name in ("other", "test", "train", "valid")})
+    assert sorted(read) == ["other", "test", "train", "valid"]

@@ -1,5 +1,9 @@
 """The paper's corpora, from folders and files laid out as their owners lay them out."""
 
+import hashlib
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -111,3 +115,34 @@ def test_the_authors_files_are_fetched_and_checked(
         url.startswith("https://raw.githubusercontent.com/wyu-du/GP-VAE/") for url, *_ in asked
     )
     assert all(len(sha256) == 64 for *_, sha256 in asked)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_the_authors_files_from_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {}
+    (tmp_path / "served").mkdir()
+    for part, name in (("train", "trn.tsv"), ("validation", "val.tsv"), ("test", "tst.tsv")):
+        data = f"{part} source\t{part} reference\n".encode()
+        (tmp_path / "served" / name).write_bytes(data)
+        files[part] = (name, hashlib.sha256(data).hexdigest())
+    monkeypatch.setattr(corpora, "TWITTER_URL_FILES", files)
+    handler = partial(Quiet, directory=str(tmp_path / "served"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setattr(corpora, "AUTHORS", f"http://127.0.0.1:{server.server_port}/")
+        corpora.get("twitter-url", tmp_path / "out")
+        (tmp_path / "served" / "tst.tsv").write_text("another\tfile\n")
+        with pytest.raises(BadInput, match=r"tst.tsv sent other bytes than expected"):
+            corpora.get("twitter-url", tmp_path / "other")
+        server.shutdown()
+    assert list(read_examples(tmp_path / "out" / "test.tsv")) == [
+        Example("test source", ("test reference",))
+    ]
+    assert sorted(path.name for path in (tmp_path / "other").iterdir()) == [
+        "train.tsv",
+        "validation.tsv",
+    ]

@@ -2,7 +2,7 @@
 
 import random
 
-from polyphrase.data.near import SHINGLE, near_duplicates
+from polyphrase.data.near import SHINGLE, NearDuplicates
 from polyphrase.text import normal_form
 
 
@@ -38,24 +38,19 @@ def test_all_near_duplicates_and_only_they_are_found() -> None:
         if jaccard(one, other) >= 0.8
     }
     assert len(expected) > 50
-    assert set(near_duplicates(left, right, 0.8)) == expected
+    assert set(NearDuplicates(right, 0.8).among(left)) == expected
 
 
 def test_case_punctuation_and_spacing_do_not_count() -> None:
-    pairs = near_duplicates(
-        ["Hello , World !", "a", "", "😀"], ["hello world", "A.", "...", "b"], 1.0
-    )
-    assert list(pairs) == [(0, 0), (1, 1), (2, 2)]
+    here = NearDuplicates(["hello world", "A.", "...", "b"], 1.0)
+    assert list(here.among(["Hello , World !", "a", "", "😀"])) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_every_pair_comes_once() -> None:
-    assert list(near_duplicates(["the same text"], ["the same text"] * 3)) == [
-        (0, 0),
-        (0, 1),
-        (0, 2),
-    ]
+    here = NearDuplicates(["the same text"] * 3)
+    assert list(here.among(["the same text"])) == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_nothing_to_compare() -> None:
-    assert list(near_duplicates([], ["a text"])) == []
-    assert list(near_duplicates(["a text"], [])) == []
+    assert list(NearDuplicates(["a text"]).among([])) == []
+    assert list(NearDuplicates([]).among(["a text"])) == []

@@ -143,6 +143,41 @@ def test_reading_streams(tmp_path: Path) -> None:
         next(rows)
 
 
+def test_an_escaped_pair_is_a_character(tmp_path: Path) -> None:
+    path = put(tmp_path / "x.jsonl", '["\\ud83d\\ude00 \\u00e9", "b"]\n')
+    assert list(read_examples(path)) == [Example("😀 é", ("b",))]
+
+
+def test_memory_does_not_grow_with_a_parquet_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    texts = [f"{number:060d}" for number in range(100_000)]
+    table = pyarrow.table({"source": texts, "reference": texts})
+    # One group of rows, as most writers make them of files of this size.
+    pyarrow.parquet.write_table(table, path, compression="none", use_dictionary=False)
+    size = table.nbytes
+    del table
+    before = pyarrow.total_allocated_bytes()
+    most = max(pyarrow.total_allocated_bytes() for _ in read_examples(path)) - before
+    assert 0 < most < size / 4
+
+
+@pytest.mark.parametrize(
+    ("start", "bad", "message"),
+    [(0, 400, "is not a whole Parquet file"), (3000, 1, "x.parquet: a text is not UTF-8")],
+)
+def test_a_parquet_file_that_is_damaged_inside(
+    tmp_path: Path, start: int, bad: int, message: str
+) -> None:
+    path = tmp_path / "x.parquet"
+    table = pyarrow.table({"source": ["a word " * 50] * 5000, "reference": ["b"] * 5000})
+    pyarrow.parquet.write_table(table, path, compression="none", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[start : start + bad] = b"\xff" * bad
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match=message):
+        list(read_examples(path))
+
+
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
@@ -160,10 +195,11 @@ def test_reading_streams(tmp_path: Path) -> None:
         ("x.jsonl", b'{"source": "a"}\n', "x.jsonl, line 1: no reference among 'source'"),
         ("x.jsonl", b'{"source": 3, "target": "b"}\n', "source holds 3 where a text is expected"),
         ("x.jsonl", b'{"source": "a", "target": []}\n', "line 1: a source without references"),
+        ("x.jsonl", b'["a", "b"]\n["\\ud83d", "b"]\n', "x.jsonl, line 2: .* half a surrogate pair"),
         ("x.jsonl", b"7\n", "x.jsonl, line 1: 7 is no example"),
         ("x.jsonl", b"[]\n", "x.jsonl, line 1: an empty list"),
         ("x.jsonl", b'"a"\n', "x.jsonl, line 1: a source without references"),
-        ("x.parquet", b"not", "x.parquet is not a Parquet file"),
+        ("x.parquet", b"not", "x.parquet is not a whole Parquet file"),
         ("x.tsv.gz", b"not", "x.tsv.gz: not a whole gzip file"),
         (
             "x.tsv.gz",

@@ -1,8 +1,13 @@
 """The protocol, the comparisons and the refusals of an evaluation."""
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 
+import nltk
+import numpy as np
 import pytest
+from nltk.translate.bleu_score import corpus_bleu
 
 from polyphrase.errors import BadInput
 from polyphrase.evaluation.evaluate import (
@@ -84,6 +89,55 @@ def test_the_papers_code_takes_the_first_five() -> None:
             "self-bleu|order:4|smooth:none|tok:whitespace|case:mixed|samples:5of10|draw:first|boot:1000@"
         )
     )
+
+
+def test_the_papers_code_scores_the_first_output_whatever_the_mean() -> None:
+    one = replace(system(), means=tuple(f"source {k} means it" for k in range(ROWS)))
+    settings = Settings(order=4)
+    with_mean, without = (
+        evaluate([s], REFERENCES, METRICS, CODE, settings) for s in (one, system())
+    )
+    assert scores(with_mean) == scores(without)
+    assert with_mean.systems[0].quality == "first"
+    assert "quality:first" in with_mean.systems[0].scores["bleu"].signature
+
+
+def papers_scripts(outputs: Sequence[Sequence[str]], references: Sequence[str]) -> dict[str, float]:
+    """`quality.py` and `diversity.py` of the paper's authors, on outputs as their lists."""
+    first = [texts[0].split() for texts in outputs]
+    held, hypotheses, shares = [], [], []
+    for texts in outputs:
+        five = list(texts[:5])
+        grams = [gram for text in five for gram in nltk.ngrams(text.split(), 4)]
+        shares.append(len(set(grams)) / len(grams))
+        for j, text in enumerate(five):
+            held.append([other.split() for other in five[:j] + five[j + 1 :]])
+            hypotheses.append(text.split())
+    return {
+        "bleu": corpus_bleu([[text.split()] for text in references], first),
+        "self-bleu": corpus_bleu(held, hypotheses),
+        "div-4": float(np.mean(shares)),
+        "unique": float(np.mean([len(set(texts)) / len(texts) for texts in outputs])),
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_papers_code_gives_what_its_scripts_give(seed: int) -> None:
+    draw = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(draw.choices("abcd", k=draw.randint(4, 12)))
+
+    outputs = tuple(tuple(text() for _ in range(10)) for _ in range(30))
+    references = [text() for _ in outputs]
+    found = evaluate(
+        [Predictions("a.jsonl", outputs, means=("a b c d",) * 30)],
+        References("refs", tuple((text,) for text in references)),
+        ["bleu", "self-bleu", "div-4", "unique"],
+        CODE,
+        Settings(order=4),
+    )
+    assert scores(found) == pytest.approx(papers_scripts(outputs, references), abs=1e-9)
 
 
 def test_every_score_has_a_signature_and_an_interval() -> None:
@@ -177,6 +231,12 @@ def test_more_outputs_than_the_protocol_takes() -> None:
     found = evaluate([system(samples=12)], REFERENCES, METRICS)
     assert scores(found) == scores(evaluate([system()], REFERENCES, METRICS))
     assert found.notes == ("only the first 10 outputs for a source are scored",)
+
+
+def test_a_subset_of_more_than_there_is_is_said() -> None:
+    found = evaluate([system()], REFERENCES, METRICS, Protocol(samples=3))
+    assert found.notes[-1] == "the subset is all 3 outputs, not 5"
+    assert "|samples:3of3|" in found.systems[0].scores["self-bleu"].signature
 
 
 def test_unknown_sources() -> None:

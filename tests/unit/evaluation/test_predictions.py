@@ -1,5 +1,6 @@
 """Outputs and references in anybody's format."""
 
+import io
 import json
 from pathlib import Path
 
@@ -104,3 +105,18 @@ def test_references_alone(tmp_path: Path) -> None:
         read_references([files[0], put(tmp_path / "ref2", "x")])
     with pytest.raises(BadInput, match="src has 3 sources for 2 references"):
         read_references(files, put(tmp_path / "src", "s", "t", "u"))
+
+
+def test_empty_references_fill_up_but_every_row_has_one(tmp_path: Path) -> None:
+    files = [put(tmp_path / "ref0", "a", ""), put(tmp_path / "ref1", " ", "d")]
+    assert read_references(files).references == (("a",), ("d",))
+    with pytest.raises(BadInput, match=r"ref0, row 2: the reference is empty"):
+        read_references(files[:1])
+    with pytest.raises(BadInput, match=r"x.tsv, row 1: the reference is empty"):
+        read_references([put(tmp_path / "x.tsv", "a\t", "b\tc")])
+
+
+def test_references_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\tb\nc\td\n")))
+    read = read_references(["-"])
+    assert (read.sources, read.references) == (("a", "c"), (("b",), ("d",)))
