@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,9 +53,11 @@ def paraphrase(
 
     rewriter = load(model)
     spread = rewriter.spread if spread is None else spread
-    texts = iter([text]) if text is not None else _lines()
     chosen = options.search_for(search, rewriter, n, spread)
-    rewritten = rewriter.rewrite(texts, n, spread, seed, chosen, distinct=not raw, strict=strict)
+    rewritten = itertools.chain.from_iterable(
+        rewriter.rewrite(texts, n, spread, seed, chosen, distinct=not raw, strict=strict)
+        for texts in ([[text]] if text is not None else _texts_to_read())
+    )
     remarks = Remarks(rewriter, n, spread, chosen)
     with remarks.collected():
         for item in rewritten:
@@ -84,9 +87,14 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _lines() -> Iterator[str]:
+def _texts_to_read() -> Iterator[Iterable[str]]:
+    """Standard input: all of it together, or a line at a time from a person who waits."""
     from ..data.readers import read_sources
 
-    if sys.stdin.isatty():
-        print("polyphrase: one text per line, end with Ctrl-D", file=sys.stderr)
-    yield from read_sources("-")
+    if not sys.stdin.isatty():
+        yield read_sources("-")
+        return
+    print("polyphrase: one text per line, end with Ctrl-D", file=sys.stderr)
+    for line in sys.stdin:
+        if line.strip():
+            yield [line.strip()]

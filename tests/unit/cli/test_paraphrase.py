@@ -4,7 +4,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -228,3 +228,26 @@ def test_a_text_is_named_briefly() -> None:
     assert brief("a\n b") == "'a b'"
     assert len(brief("many words " * 20)) <= 50
     assert brief("many words " * 20).endswith(" ...'")
+
+
+def test_a_person_is_answered_line_by_line(
+    run: Command, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    answers: list[str] = []
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def __iter__(self) -> Iterator[str]:
+            for line in ("how do i learn music ?\n", "\n", "what ?\n"):
+                yield line
+                answers.append(capsys.readouterr().out)
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert run("-n", 2, "--raw") == 0
+    assert [answer.partition("\n")[0] for answer in answers] == [
+        "how do i learn music ?",
+        "",
+        "what ?",
+    ]
