@@ -1,8 +1,9 @@
-"""Several batches at a time, each on a core of its own."""
+"""Several batches at a time, each on cores of its own."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from threading import Barrier
 from types import TracebackType
 from typing import Self, TypeVar
@@ -11,14 +12,16 @@ import torch
 
 T = TypeVar("T")
 
+_MOST = 8  # since each worker's batch takes memory of its own
+
 
 def worker_count(device: torch.device) -> int:
-    """As many as the cores that torch computes with; 1 on an accelerator."""
-    return torch.get_num_threads() if device.type == "cpu" else 1
+    """As many as the cores that torch computes with, up to a bound; 1 on an accelerator."""
+    return min(torch.get_num_threads(), _MOST) if device.type == "cpu" else 1
 
 
 class Workers:
-    """Threads that each compute on one core of the processor.
+    """Threads that each compute on their share of the processor's cores.
 
     A step of decoding is many small operations. Cut over all cores, each of them waits for the
     slowest core, and what one core has written another must fetch: two batches side by side, one
@@ -48,19 +51,13 @@ class Workers:
     def map(self, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
         """The results of tasks, in their order; a task alone runs here, with all cores."""
         waiting = iter(tasks)
-        first = next(waiting, None)
-        if first is None:
-            return
-        second = next(waiting, None)
-        if self.count == 1 or second is None:
-            yield first()
-            if second is not None:
-                yield second()
-            yield from (task() for task in waiting)
+        first = list(islice(waiting, 2))
+        if self.count == 1 or len(first) < 2:
+            yield from (task() for task in chain(first, waiting))
             return
         pool = self._started()
-        running: deque[Future[T]] = deque([pool.submit(first), pool.submit(second)])
-        for task in waiting:
+        running: deque[Future[T]] = deque()
+        for task in chain(first, waiting):
             if len(running) > self.count:  # each has a task, and one lies ready
                 yield running.popleft().result()
             running.append(pool.submit(task))
@@ -75,12 +72,12 @@ class Workers:
         common = torch.get_num_threads()
         ready = Barrier(self.count + 1)
 
-        def alone() -> None:
+        def take_share() -> None:
             torch.get_num_threads()
-            torch.set_num_threads(1)
+            torch.set_num_threads(max(1, common // self.count))
             ready.wait()
 
-        self._pool = ThreadPoolExecutor(self.count, "polyphrase", initializer=alone)
+        self._pool = ThreadPoolExecutor(self.count, "polyphrase", initializer=take_share)
         for _ in range(self.count):
             self._pool.submit(int)
         ready.wait()
