@@ -1,6 +1,5 @@
 """The one door from a checkpoint to text."""
 
-import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from .models import catalogue
 from .models.catalogue import AnySystem
 from .models.saving import push
 from .settings import from_mapping
+from .text import normal_form
 
 PARAPHRASER = "paraphraser"
 """The embedded model: the starter with a trained Gaussian-process latent."""
@@ -104,7 +104,8 @@ class Rewriter:
         """The spread that the model was saved with, 1 if none; 0 without a latent."""
         if not self.model.has_latent:
             return 0.0
-        return float(getattr(self.model.generation_config, "spread", None) or 1.0)
+        saved = getattr(self.model.generation_config, "spread", None)
+        return 1.0 if saved is None else float(saved)
 
     def search(self, n: int = 10, spread: float | None = None, **chosen: Any) -> Search:
         """The search that the model was saved with, beam search with 10 beams if none.
@@ -179,7 +180,12 @@ class Rewriter:
         asked = _Request(n, spread, seed, search, strict)
         if not asked.independent:
             refuse_more_than_one_search_finds(n, search)
-        return self._rewrite(iter(texts), asked, distinct)
+        if isinstance(texts, str):
+            raise BadInput("texts is one string: give a list of texts, [text]")
+        checked = _checked(texts)
+        if isinstance(texts, Sequence):  # all of them before the first is rewritten
+            checked = iter(list(checked))
+        return self._rewrite(checked, asked, distinct)
 
     def window(self, n: int, search: Search) -> int:
         """How many texts are sorted into batches together.
@@ -227,9 +233,7 @@ class Rewriter:
                 yield from (Rewrites(window[row], found[row], truncated[row]) for row in rows)
 
     def _look(self, texts: list[str], strict: bool) -> list[bool]:
-        """Which texts the model reads only in part; what it cannot read at all is refused."""
-        if not all(text.strip() for text in texts):
-            raise BadInput("a text is empty: there is nothing to rewrite")
+        """Which texts the model reads only in part."""
         truncated = [self.codec.encode([text]).truncated[0] for text in texts]
         if any(truncated) and strict:
             raise BadInput(
@@ -320,12 +324,12 @@ class Rewriter:
     ) -> list[list[Candidate]]:
         """What differs; more samples, and then more hypotheses, of texts that have too few."""
         kept: list[list[Candidate]] = [[] for _ in texts]
-        seen = [{essence(text), ""} for text in texts]  # to say nothing is no rewrite
+        seen = [{normal_form(text), ""} for text in texts]  # to say nothing is no rewrite
         second: list[list[Candidate]] = [[] for _ in texts]
 
         def keep(row: int, candidates: Iterable[Candidate]) -> None:
             for candidate in candidates:
-                said = essence(candidate.text)
+                said = normal_form(candidate.text)
                 if candidate.finished and said not in seen[row] and len(kept[row]) < asked.n:
                     seen[row].add(said)
                     kept[row].append(candidate)
@@ -361,6 +365,15 @@ class _Request:
         return self.spread > 0 or self.search.stochastic
 
 
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise BadInput(f"text {number} is {text!r}: give strings")
+        if not text.strip():
+            raise BadInput(f"text {number} is empty: there is nothing to rewrite")
+        yield text
+
+
 def batches(lengths: Sequence[int], n: int, search: Search, budget: int) -> Iterator[list[int]]:
     """Which texts run together: alike in length, and within a budget of tokens.
 
@@ -390,15 +403,6 @@ def batches(lengths: Sequence[int], n: int, search: Search, budget: int) -> Iter
 def _tokens(length: int, search: Search) -> int:
     """The tokens that one sample of a text may hold: its source and all its hypotheses."""
     return length + search.width * search.max_length
-
-
-def essence(text: str) -> str:
-    """A text without case, spacing and punctuation: what two rewrites must differ in."""
-    return "".join(
-        character
-        for character in unicodedata.normalize("NFKC", text).casefold()
-        if unicodedata.category(character)[0] in "LNS"
-    )
 
 
 def load(

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import polyphrase
-from polyphrase.api import Rewriter, Truncated, essence, load
+from polyphrase.api import Rewriter, Truncated, load
 from polyphrase.decoding.settings import Search
 from polyphrase.errors import BadInput
+from polyphrase.text import normal_form
 
 TEXTS = ["how do i learn music ?", "how do you see fish now ?", "what can they do ?", "tea"]
 
@@ -60,9 +61,9 @@ def test_distinct_rewrites_differ_and_say_something(rewriter: Rewriter) -> None:
     plain = next(rewriter.rewrite(TEXTS[1:2], n=60)).candidates
     assert any(not candidate.text for candidate in plain), "the model says nothing at times"
     item = next(rewriter.rewrite(TEXTS[1:2], n=12, distinct=True))
-    known = {essence(candidate.text) for candidate in item.candidates}
+    known = {normal_form(candidate.text) for candidate in item.candidates}
     assert len(known) == len(item.candidates)
-    assert not known & {"", essence(item.source)}
+    assert not known & {"", normal_form(item.source)}
     assert all(candidate.finished for candidate in item.candidates)
     places = [(candidate.rank, candidate.sample) for candidate in item.candidates]
     assert places == sorted(places)
@@ -71,8 +72,8 @@ def test_distinct_rewrites_differ_and_say_something(rewriter: Rewriter) -> None:
     first = [found for found in item.candidates if found.rank == 0]
     assert first
     assert all(by_number[found.sample] == found for found in first)
-    said = {essence(candidate.text) for candidate in plain if candidate.finished}
-    assert said - {"", essence(item.source)} >= {essence(found.text) for found in first}
+    said = {normal_form(candidate.text) for candidate in plain if candidate.finished}
+    assert said - {"", normal_form(item.source)} >= {normal_form(found.text) for found in first}
 
 
 def test_ten_different_rewrites_of_a_sentence_are_ten() -> None:
@@ -80,8 +81,8 @@ def test_ten_different_rewrites_of_a_sentence_are_ten() -> None:
     sentence = "How can I learn to play the guitar without a teacher?"
     rewriter = load(device="cpu", precision="float32")
     item = next(rewriter.rewrite([sentence], n=10, distinct=True))
-    said = [essence(candidate.text) for candidate in item.candidates]
-    assert len({*said, essence(sentence)}) == 11
+    said = [normal_form(candidate.text) for candidate in item.candidates]
+    assert len({*said, normal_form(sentence)}) == 11
     close = list(rewriter.rewrite([sentence, "Is coffee good for you?"], 5, 1.0, distinct=True))
     assert [len(one.candidates) for one in close] == [5, 5]
     assert any(candidate.rank for candidate in close[0].candidates)
@@ -91,8 +92,8 @@ def test_ten_different_rewrites_of_a_sentence_are_ten() -> None:
     ("one", "other"), [("Tea, now!", "tea now"), ("ﬁsh", "FISH"), ("...", ""), ("a  b", "ab")]
 )
 def test_case_spacing_and_punctuation_are_no_difference(one: str, other: str) -> None:
-    assert essence(one) == essence(other)
-    assert essence("5 €") != essence("5 $")
+    assert normal_form(one) == normal_form(other)
+    assert normal_form("5 €") != normal_form("5 $")
 
 
 def test_a_long_text_is_cut_with_a_warning_or_refused(rewriter: Rewriter) -> None:
@@ -129,7 +130,7 @@ def test_refused_before_anything_runs(rewriter: Rewriter) -> None:
 
 
 def test_an_empty_text_is_refused(rewriter: Rewriter) -> None:
-    with pytest.raises(BadInput, match="a text is empty"):
+    with pytest.raises(BadInput, match="text 2 is empty"):
         rewriter.generate(["tea", " "], n=1)
 
 
@@ -146,3 +147,18 @@ def test_what_is_saved_loads_again(rewriter: Rewriter, tmp_path: Path) -> None:
     assert copy.spread == rewriter.spread == 2.0
     assert copy.search() == rewriter.search()
     assert copy.generate(TEXTS, n=3) == rewriter.generate(TEXTS, n=3)
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        ("Hi you", "texts is one string: give a list of texts"),
+        (["a", 3], "text 2 is 3: give strings"),
+        (["a", "b", " "], "text 3 is empty"),
+    ],
+)
+def test_what_cannot_be_rewritten_is_named_before_anything_is(
+    rewriter: Rewriter, texts: list[str], sentence: str
+) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        rewriter.rewrite(texts, n=1)

@@ -45,8 +45,8 @@ def generate(
     total = _count(source, output)  # a line that cannot be read is known before hours of work
     from ..data.readers import read_sources
 
-    texts = read_sources(source)
-    texts = itertools.chain([next(texts)], texts)
+    read = read_sources(source)
+    texts: Iterator[str] = itertools.chain([next(read)], read)
 
     from ..api import load
     from ..settings import to_mapping
@@ -65,7 +65,9 @@ def generate(
     windows = rewriter.window(n, chosen), rewriter.window(1, one)
     recent: deque[str] = deque(maxlen=max(windows))
     done = _resume(output, _remembered(texts, recent), settings)
-    texts, other = itertools.tee(texts)
+    other: Iterator[str] = iter(())
+    if mean:
+        texts, other = itertools.tee(texts)
     # From the start of the window that it stopped in: so the batches, and with them the last
     # digits, are those of a run that was never stopped.
     again, mean_again = done % windows[0], done % windows[1]

@@ -148,8 +148,17 @@ def evaluate(
         signatures = _signatures(references, protocol, quality)
         found = _measure(views, chosen, settings, signatures, of_row, protocol.seed)
         measured.append((System(name, found.scores, quality, one.model, one.spread), found))
-    if len({system.quality for system, _ in measured}) > 1:
-        notes.append("quality is that of the mean for some systems, of the first output for others")
+    if protocol.quality == "mean":
+        without = [
+            name
+            for name, one in zip(_names(predictions), predictions, strict=True)
+            if one.means is None
+        ]
+        if without:
+            notes.append(
+                f"no output of the posterior's mean (generate --mean) in {', '.join(without)}: "
+                "quality is that of the first output"
+            )
     if references.sources is not None:
         best = {name: entry for name, entry in chosen.items() if entry.view == "best"}
         found = _measure_copy(references, best, protocol, settings)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from .covariance import Factor, factorise
 
 Description = dict[str, Any]
 Plain = bool | int | float | str
+
+_EVALUATING = Lock()  # gpytorch takes a kernel's `active_dims` off while it evaluates it
 
 
 class GPyTorchKernel(nn.Module):
@@ -38,7 +41,8 @@ class GPyTorchKernel(nn.Module):
 def evaluate(kernel: nn.Module, states: Tensor) -> Tensor:
     """K of states [G, n, D_h], dense, [G, n, n]."""
     dtype = next((p.dtype for p in kernel.parameters()), torch.float64)
-    return kernel(states.to(dtype)).to_dense()
+    with _EVALUATING:
+        return kernel(states.to(dtype)).to_dense()
 
 
 def described(kernel: nn.Module, size: int) -> Description | None:

@@ -61,7 +61,7 @@ class Latent(nn.Module):
             start_at_prior=config.start_at_prior,
             prior_sees_h=config.prior == "gp",
         )
-        self._may_be_white = config.prior == "gp" and config.kernel.scale == "absolute"
+        self._may_be_white = config.prior == "gp"
 
     def forward(self, h: Tensor, mask: Tensor) -> Beliefs:
         """Prior and posterior of z given the encoder's states.
@@ -113,7 +113,8 @@ def _warn_if_white(correlation: float) -> None:
     if correlation < WHITE:
         warnings.warn(
             f"the mean correlation between positions is {correlation:.1e}: this 'Gaussian process' "
-            "is an independent prior N(h, v² I); raise r, or use the relative scale",
+            "is an independent prior N(h, v² I); raise the kernel's length scale r, or use the "
+            "relative scale",
             PolyphraseWarning,
             stacklevel=3,
         )

@@ -210,7 +210,7 @@ class LatentSeq2Seq(SavedModel, GenerationMixin):
     def elbo(
         self, sources: Mapping[str, Tensor], labels: Tensor, sample: bool | None = None
     ) -> ElboOutput:
-        """The two parts of the bound of eq. (6), per sentence.
+        """The two parts of the bound of eq. (13), per sentence.
 
         Args:
             sources: `input_ids` and `attention_mask`, `[B, N]`.

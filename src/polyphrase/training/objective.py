@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """loss = [ sum_b -log p(y_b | z_b) + w KL_b + c_b ] / (number of target tokens), eq. (6).
+    """loss = [ sum_b -log p(y_b | z_b) + w KL_b + c_b ] / (number of target tokens), eq. (13).
 
     c is what a system pays for beside the bound: 0 but for coverage and for the training of
     selectors.

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from polyphrase.api import essence, load
+from polyphrase.api import load
 from polyphrase.cli.remarks import brief
+from polyphrase.text import normal_form
 
 Command = Callable[..., int]
 Captured = pytest.CaptureFixture[str]
@@ -40,7 +41,7 @@ def test_a_text_in_lines_out(run: Command, capsys: Captured) -> None:
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert len(lines) == 2
-    assert len({essence(line) for line in (*lines, TEXT, "")}) == 4
+    assert len({normal_form(line) for line in (*lines, TEXT, "")}) == 4
     assert err == ""
     assert run(TEXT, "-n", 2) == 0
     assert capsys.readouterr().out == out

@@ -1,4 +1,6 @@
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gpytorch
@@ -111,3 +113,19 @@ def test_a_kernel_object_leaves_the_random_numbers_alone() -> None:
     before = torch.get_rng_state()
     described(k.SpectralMixtureKernel(num_mixtures=3, ard_num_dims=HIDDEN), HIDDEN)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_threads_see_the_same_kernel() -> None:
+    """Several batches are decoded side by side with one kernel object."""
+    kernel = k.ScaleKernel(k.RBFKernel(active_dims=(0, 1))).double()
+    states = torch.randn(2, 6, 5, dtype=torch.float64)
+    with torch.no_grad():
+        expected = evaluate(kernel, states)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as pool, torch.no_grad():
+            found = list(pool.map(lambda _: evaluate(kernel, states), range(300)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(torch.equal(one, expected) for one in found)

@@ -218,12 +218,14 @@ def test_a_white_gaussian_process_is_told_once() -> None:
     h, mask = batch("xxx", "xx.")
     latent = Latent(LatentConfig(kernel=kernel), HIDDEN).double()
     latent(h[:, :1], mask[:, :1])  # a single position says nothing of correlation
-    with pytest.warns(UserWarning, match=r"independent prior N\(h, v² I\); raise r"):
+    with pytest.warns(UserWarning, match=r"independent prior N\(h, v² I\); raise"):
         latent(h, mask)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         latent(h, mask)
         Latent(LatentConfig(kernel=KernelConfig(scale="absolute", r=2.0)), HIDDEN)(h, mask)
+        Latent(LatentConfig(kernel=KernelConfig(r=0.5)), HIDDEN)(h, mask)
+    with pytest.warns(UserWarning, match="independent prior"):
         Latent(LatentConfig(kernel=KernelConfig(r=1e-4)), HIDDEN)(h, mask)
 
 
