@@ -132,13 +132,13 @@ def _settings(
     values: dict[str, Any] = {} if config is None else read_yaml(config)
     if resume and "out" in flags and (system, config, preset) == (None,) * 3:
         values = to_mapping(training.resumed_settings(flags["out"]))
+    system = system or values.get("system")
+    row = catalogue.row(system) if isinstance(system, str) else {}
     if preset == "paper":
-        values = merge({"latent": to_mapping(training.paper_latent()), "spread": 7.0}, values)
+        row = _to_the_letter(row)
     elif preset is not None:
         raise BadInput(f"preset {preset!r} is unknown: 'paper' is the one there is")
-    system = system or values.get("system")
-    if isinstance(system, str):
-        values = merge(catalogue.row(system), values)
+    values = merge(row, values)
     if flags.get("latent.prior") == "none":
         flags = {name: value for name, value in flags.items() if not name.startswith("latent.")}
         values["latent"] = None
@@ -159,6 +159,20 @@ def _settings(
             + ": give files of 'source<TAB>target' lines and a folder for the model"
         )
     return from_mapping(training.TrainSettings, values)
+
+
+def _to_the_letter(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the paper's latent: of the row's prior, where and as wide as the row has it."""
+    from ..settings import to_mapping
+    from ..training import settings as training
+
+    row = {"spread": 7.0, **row}
+    own = row.get("latent", {})
+    if own is None:
+        return row
+    latent = to_mapping(training.paper_latent(own.get("prior", "gp")))
+    kept = {name: own[name] for name in ("injection", "size") if name in own}
+    return {**row, "latent": {**latent, **kept}}
 
 
 def _is_one_file(one: str, other: str) -> bool:

@@ -99,6 +99,42 @@ def test_a_system_by_name(
 
 
 @pytest.mark.parametrize(
+    ("system", "latent", "spread"),
+    [
+        ("t5-gp", ("gp", "concat", 512), 7.0),
+        ("t5-normal", ("normal", "concat", 512), 7.0),
+        ("t5-vamp", ("vamp", "concat", 512), 7.0),
+        ("pg-gp", ("gp", "replace", 256), 25.0),
+        ("pg-normal", ("normal", "replace", 256), 25.0),
+    ],
+)
+def test_a_preset_keeps_to_the_row(
+    command: Command, values: dict[str, Any], config: Callable[[Any], Path],
+    settled: list[TrainSettings], system: str, latent: tuple[Any, ...], spread: float,
+) -> None:  # fmt: skip
+    flags = ("--preset", "paper", "--system", system)
+    assert command("train", "--config", config(values), *flags) == 0
+    found = settled[0].latent
+    assert found is not None
+    assert (found.prior, found.injection, found.size) == latent
+    assert (found.posterior, found.start_at_prior, found.kernel.r) == ("diagonal", False, 1e-3)
+    assert settled[0].spread == spread
+    assert command("train", "--config", config(values), *flags, "--latent-size", 9) == 0
+    assert settled[1].latent is not None
+    assert settled[1].latent.size == 9
+
+
+@pytest.mark.parametrize("system", ["t5", "pg", "t-cvae"])
+def test_a_preset_gives_no_latent_to_a_row_without(
+    command: Command, values: dict[str, Any], config: Callable[[Any], Path],
+    settled: list[TrainSettings], system: str,
+) -> None:  # fmt: skip
+    flags = ("--preset", "paper", "--system", system)
+    assert command("train", "--config", config(values), *flags) == 0
+    assert settled[0].latent is None
+
+
+@pytest.mark.parametrize(
     ("over", "sentence"),
     [
         ({"latnt": 3}, "settings: unknown key 'latnt'; did you mean 'latent'?"),
