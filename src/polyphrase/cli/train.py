@@ -139,6 +139,7 @@ def _settings(
     elif preset is not None:
         raise BadInput(f"preset {preset!r} is unknown: 'paper' is the one there is")
     values = merge(row, values)
+    _refuse_flags_of_no_latent(flags, values)
     if flags.get("latent.prior") == "none":
         flags = {name: value for name, value in flags.items() if not name.startswith("latent.")}
         values["latent"] = None
@@ -159,6 +160,27 @@ def _settings(
             + ": give files of 'source<TAB>target' lines and a folder for the model"
         )
     return from_mapping(training.TrainSettings, values)
+
+
+def _refuse_flags_of_no_latent(flags: dict[str, Any], values: dict[str, Any]) -> None:
+    """Refuse to make a latent, or to say nothing, where flags speak of one that is not there."""
+    prior = flags.get("latent.prior")
+    if prior != "none" and (prior is not None or values.get("latent", {}) is not None):
+        return
+    idle = [_flag(name) for name in flags if name.startswith("latent.") and name != "latent.prior"]
+    if not idle:
+        return
+    leave = f"leave out {' and '.join(idle)}"
+    if prior == "none":
+        raise BadInput(f"--prior none has no latent: {leave}")
+    who = values.get("system") or "this run"
+    raise BadInput(f"{who} has no latent: {leave}, or add --prior for a latent")
+
+
+def _flag(name: str) -> str:
+    """The flag that sets a value of the latent."""
+    of_others = {"latent.size": "--latent-size", "latent.kernel.name": "--kernel"}
+    return of_others.get(name) or "--" + name.rpartition(".")[2].replace("_", "-")
 
 
 def _to_the_letter(row: dict[str, Any]) -> dict[str, Any]:

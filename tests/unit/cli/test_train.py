@@ -178,6 +178,12 @@ def test_a_wrong_file_is_one_sentence(
         (("--lora", -2), "the rank of LoRA is -2: give 1 or more"),
         (("--v", -1), "kernel.v is -1.0: give a finite number above 0"),
         (("--learning-rate", 0), "learning_rate is 0.0: give a positive number"),
+        (("--system", "t5", "--posterior", "diagonal"), "t5 has no latent: leave out --posterior,"),
+        (
+            ("--system", "pg", "--latent-size", 8, "--v", 2),
+            "pg has no latent: leave out --latent-size and --v, or add --prior for a latent",
+        ),
+        (("--prior", "none", "--kernel", "rbf"), "--prior none has no latent: leave out --kernel"),
         (("--config", "missing.yaml"), "missing.yaml: No such file or directory; give a YAML"),
         (("--resume",), "{out} holds no run to resume: it has no settings.yaml"),
     ],
@@ -193,6 +199,16 @@ def test_a_wrong_flag_is_one_sentence(
     assert command("train", "--config", config(values), *flags) == 2
     assert refused(capsys).startswith(sentence.format(out=values["out"]))
     assert not Path(values["out"]).exists()
+
+
+def test_a_prior_gives_a_row_without_a_latent_one(
+    command: Command, values: dict[str, Any], config: Callable[[Any], Path],
+    settled: list[TrainSettings],
+) -> None:  # fmt: skip
+    flags = ("--system", "t5", "--prior", "normal", "--posterior", "diagonal")
+    assert command("train", "--config", config(values), *flags) == 0
+    assert settled[0].latent is not None
+    assert (settled[0].latent.prior, settled[0].latent.posterior) == ("normal", "diagonal")
 
 
 @pytest.mark.parametrize(
