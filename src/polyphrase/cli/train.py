@@ -79,6 +79,9 @@ def train(
         int | None, typer.Option(help="Evaluations without improvement before it stops.")
     ] = None,
     max_length: Annotated[int | None, typer.Option(help="Tokens read of a text.")] = None,
+    strict: Annotated[
+        bool | None, typer.Option(help="Refuse training texts that would be cut.")
+    ] = None,
     bf16: Annotated[
         bool | None, typer.Option(help="bfloat16 autocast. Default: if the processor has it.")
     ] = None,
@@ -99,7 +102,8 @@ def train(
         **{"vocabulary.size": vocabulary, "vocabulary.lowercase": lowercase},
         **{"batch_size": batch_size, "epochs": epochs, "max_steps": max_steps},
         **{"eval_every": eval_every, "patience": patience, "max_length": max_length},
-        **{"bf16": bf16, "spread": spread, "seed": seed, "tensorboard": tensorboard},
+        **{"strict": strict, "bf16": bf16, "spread": spread, "seed": seed},
+        **{"tensorboard": tensorboard},
     }
     given = {name: value for name, value in flags.items() if value is not None}
     settings = _settings(system, config, preset, given, resume)

@@ -17,7 +17,6 @@ from transformers.utils import logging as transformers_logging
 
 from ..backbones.lean import make_lean
 from ..backbones.packed import has_bfloat16
-from ..data.readers import read_examples
 from ..data.vocabulary import Vocabulary
 from ..decoding.settings import Search
 from ..errors import BadInput, MissingExtra
@@ -27,6 +26,7 @@ from ..models.latent_seq2seq import LatentSeq2Seq
 from ..models.saving import WEIGHTS
 from ..settings import from_mapping, to_mapping, to_yaml
 from .callbacks import CollapseAlarm, History, ProgressBar
+from .pairs import measure, read_pairs, tell_cut
 from .settings import SETTINGS, TrainSettings, refuse_another_run, resumed_settings
 from .trainer import Collator, ElboTrainer, Pairs
 
@@ -58,8 +58,8 @@ def train(
         raise BadInput(
             f"{folder} holds a run already: add --resume to continue it, or give another --out"
         )
-    pairs = _pairs(settings.train)
-    validation = _pairs(settings.val)
+    pairs = read_pairs(settings.train)
+    validation = read_pairs(settings.val)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = replace(
         settings, bf16=has_bfloat16(device) if settings.bf16 is None else settings.bf16
@@ -78,9 +78,11 @@ def train(
     if not any(weight.requires_grad for weight in model.parameters()):
         _save(built, folder)
         return model.eval()
+    lengths, cut = measure(codec, pairs)
+    tell_cut(cut, codec.max_length, settings.max_length, settings.strict)
     trainer = ElboTrainer(
         objective=settings.objective,
-        lengths=[(codec.length(source), codec.length(target)) for source, target in pairs],
+        lengths=lengths,
         model=model,
         args=_arguments(settings, checkpoints, len(pairs)),
         data_collator=Collator(codec),
@@ -172,14 +174,6 @@ def _save(built: Built, folder: Path) -> None:
     with disk_errors(folder):
         built.model.save_pretrained(folder)
         built.codec.save_pretrained(folder)
-
-
-def _pairs(path: str) -> list[tuple[str, str]]:
-    return [
-        (example.source, reference)
-        for example in read_examples(path)
-        for reference in example.references
-    ]
 
 
 def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> TrainingArguments:

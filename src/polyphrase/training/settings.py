@@ -61,6 +61,7 @@ class TrainSettings:
         eval_every: steps between evaluations; null is once per epoch.
         patience: stop after this many evaluations without a lower validation loss.
         max_length: tokens of a source or target that are read, at most.
+        strict: refuse training texts that are longer, rather than cut them and say so.
         bf16: compute in bfloat16 (autocast); null is where the processor has it.
         spread: the spread that the saved model samples with when none is asked for; 0 is the
             posterior mean everywhere.
@@ -89,6 +90,7 @@ class TrainSettings:
     eval_every: int | None = None
     patience: int = 10
     max_length: int = 128
+    strict: bool = False
     bf16: bool | None = None
     spread: float = 16.0
     search: dict[str, Any] = field(default_factory=dict)
@@ -149,8 +151,8 @@ def resumed_settings(folder: str | Path) -> TrainSettings:
     return from_mapping(TrainSettings, read_yaml(path), str(path))
 
 
-ENDS = ("train", "val", "out", "epochs", "max_steps", "tensorboard")
-"""The settings that a resumed run may change: where its files are now, and when it ends."""
+ENDS = ("train", "val", "out", "epochs", "max_steps", "strict", "tensorboard")
+"""The settings that a resumed run may change: where its files are, when it ends, what it says."""
 
 
 def refuse_another_run(settings: TrainSettings, begun: TrainSettings) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from polyphrase.errors import PolyphraseWarning
 from polyphrase.settings import read_yaml
 from polyphrase.training import run
 from polyphrase.training.settings import TrainSettings, refuse_another_run
@@ -229,6 +230,20 @@ def test_wrong_pairs_are_one_sentence(
     assert command("train", "--config", config({**values, which: str(pairs)})) == 2
     assert sentence in refused(capsys)
     assert not Path(values["out"]).exists()
+
+
+def test_texts_that_are_cut_are_told_or_refused(
+    command: Command, values: dict[str, Any], config: Callable[[Any], Path], capsys: Captured
+) -> None:
+    flags = ("--config", config(values), "--max-length", 5)
+    assert command("train", *flags, "--strict") == 2
+    assert refused(capsys) == (
+        "60 sources and 60 targets would be cut to 5 tokens: raise --max-length, or leave out "
+        "--strict"
+    )
+    told = "60 sources and 60 targets were cut to 5 tokens: raise --max-length"
+    with pytest.warns(PolyphraseWarning, match=f"^{told}$"):
+        assert command("train", *flags) == 0
 
 
 def test_one_file_is_not_both(
