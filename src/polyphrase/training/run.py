@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -47,6 +48,12 @@ def train(
         resume: continue from the newest checkpoint in `settings.out`.
         kernel: a gpytorch kernel, when the settings ask for one.
     """
+    processes = os.environ.get("WORLD_SIZE", "1")  # as torchrun and its like set it
+    if processes not in ("", "0", "1"):
+        raise BadInput(
+            f"training in {processes} processes (WORLD_SIZE) cannot be done yet: start one, "
+            "without torchrun or accelerate"
+        )
     folder = Path(settings.out)
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file: give a folder for the model")
@@ -188,7 +195,7 @@ def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> Traini
         except ImportError:
             raise MissingExtra("tensorboard", "tensorboard") from None
         report_to = ["tensorboard"]
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(checkpoints),
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant" if settings.decay is None else "reduce_lr_on_plateau",
@@ -222,3 +229,7 @@ def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> Traini
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
     )
+    # With more, `Trainer` wraps the model in DataParallel, which cannot gather an `ElboOutput`, and
+    # multiplies the batch by their number.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
