@@ -1,14 +1,20 @@
 """The pairs of a run: read, measured, and none of them cut or empty without a word."""
 
+import hashlib
+import json
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..data.codec import Codec
 from ..data.readers import _references, _rows, _source
 from ..data.vocabulary import VocabularyCodec
 from ..errors import BadInput, PolyphraseWarning
+from ..files import disk_errors
 
 Pair = tuple[str, str]
+PRINTS = "pairs.json"
+"""The file of a model folder that tells the run's pairs from others."""
 TOGETHER = 1024
 """The texts that are encoded at once."""
 
@@ -28,6 +34,38 @@ def read_pairs(path: str) -> list[Pair]:
                     raise BadInput(f"{where}: the {name} is empty; remove the line or write one")
             pairs.append((source, target))
     return pairs
+
+
+def fingerprints(train: Sequence[Pair], val: Sequence[Pair]) -> dict[str, str]:
+    """SHA-256 of the training and of the validation pairs, whatever files they were read from."""
+    return {"training": _fingerprint(train), "validation": _fingerprint(val)}
+
+
+def _fingerprint(pairs: Sequence[Pair]) -> str:
+    found = hashlib.sha256()
+    for pair in pairs:
+        found.update(json.dumps(pair).encode() + b"\n")
+    return found.hexdigest()
+
+
+def refuse_other_pairs(folder: Path, now: dict[str, str]) -> None:
+    """Refuse to continue a run with other pairs than it began with, where it says which."""
+    path = folder / PRINTS
+    if not path.exists():  # written by a version that kept none
+        return
+    try:
+        with disk_errors(path):
+            then = json.loads(path.read_bytes())
+        changed = [which for which in now if now[which] != then[which]]
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(
+            f"{path} is damaged: remove it to go on with the pairs that were given"
+        ) from None
+    if changed:
+        raise BadInput(
+            f"{folder} was begun with other {' and '.join(changed)} pairs: "
+            "give the ones it began with, or another --out for a new run"
+        )
 
 
 def measure(codec: Codec, pairs: Sequence[Pair]) -> tuple[list[tuple[int, int]], tuple[int, int]]:

@@ -27,7 +27,7 @@ from ..models.latent_seq2seq import LatentSeq2Seq
 from ..models.saving import WEIGHTS
 from ..settings import from_mapping, to_mapping, to_yaml
 from .callbacks import CollapseAlarm, History, ProgressBar
-from .pairs import measure, read_pairs, tell_cut
+from .pairs import PRINTS, fingerprints, measure, read_pairs, refuse_other_pairs, tell_cut
 from .settings import SETTINGS, TrainSettings, refuse_another_run, resumed_settings
 from .trainer import Collator, ElboTrainer, Pairs
 
@@ -40,8 +40,9 @@ def train(
     """Train a model and save it to `settings.out`.
 
     The folder then holds the model with the lowest validation loss, its tokenizer,
-    `settings.yaml` (all settings, resolved), `history.jsonl` (all logged numbers) and
-    `checkpoints/`, from which `resume` continues to the same weights as a run without interruption.
+    `settings.yaml` (all settings, resolved), `pairs.json` (what its pairs hash to), `history.jsonl`
+    (all logged numbers) and `checkpoints/`, from which `resume` continues to the same weights as a
+    run without interruption.
 
     Args:
         settings: the run.
@@ -67,6 +68,9 @@ def train(
         )
     pairs = read_pairs(settings.train)
     validation = read_pairs(settings.val)
+    prints = fingerprints(pairs, validation)
+    if resume:
+        refuse_other_pairs(folder, prints)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = replace(
         settings, bf16=has_bfloat16(device) if settings.bf16 is None else settings.bf16
@@ -74,6 +78,7 @@ def train(
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / SETTINGS, to_yaml(settings))
+    write_text(folder / PRINTS, json.dumps(prints))
 
     set_seed(settings.seed)
     built = _begin(settings, pairs, kernel)

@@ -355,6 +355,37 @@ def test_what_a_resumed_run_may_change() -> None:
     refuse_another_run(TrainSettings(train="x", val="y", out="z", max_steps=3, epochs=99.0), begun)
 
 
+@pytest.mark.parametrize(("flag", "which"), [("--train", "training"), ("--val", "validation")])
+def test_a_run_is_not_resumed_on_other_pairs(
+    command: Command, finished: Path, toy: Path, tmp_path: Path, capsys: Captured, flag: str,
+    which: str,
+) -> None:  # fmt: skip
+    before = {name: (finished / name).read_bytes() for name in (*KEPT, "pairs.json")}
+    moved = tmp_path / "moved.tsv"
+    moved.write_bytes((toy / f"{flag[2:]}.tsv").read_bytes())
+    assert command("train", "--out", finished, "--resume", flag, moved) == 0
+    moved.write_text(moved.read_text() + "how do i like tea ?\twhat can i do to like tea ?\n")
+    capsys.readouterr()
+    assert command("train", "--out", finished, "--resume", flag, moved) == 2
+    assert refused(capsys) == (
+        f"{finished} was begun with other {which} pairs: give the ones it began with, "
+        "or another --out for a new run"
+    )
+    after = {name: (finished / name).read_bytes() for name in ("pairs.json", "model.safetensors")}
+    assert after == {name: before[name] for name in after}
+
+
+def test_a_run_without_a_record_of_its_pairs_goes_on(
+    command: Command, finished: Path, capsys: Captured
+) -> None:
+    (finished / "pairs.json").unlink()
+    assert command("train", "--out", finished, "--resume") == 0
+    (finished / "pairs.json").write_text("{")
+    capsys.readouterr()
+    assert command("train", "--out", finished, "--resume") == 2
+    assert refused(capsys).startswith(f"{finished / 'pairs.json'} is damaged: remove it to go on")
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
 def test_checkpoints_cut_short_are_told(
     command: Command, finished: Path, capsys: Captured, name: str
