@@ -79,6 +79,9 @@ def train(
         int | None, typer.Option(help="Evaluations without improvement before it stops.")
     ] = None,
     max_length: Annotated[int | None, typer.Option(help="Tokens read of a text.")] = None,
+    strict: Annotated[
+        bool | None, typer.Option(help="Refuse training texts that would be cut.")
+    ] = None,
     bf16: Annotated[
         bool | None, typer.Option(help="bfloat16 autocast. Default: if the processor has it.")
     ] = None,
@@ -99,7 +102,8 @@ def train(
         **{"vocabulary.size": vocabulary, "vocabulary.lowercase": lowercase},
         **{"batch_size": batch_size, "epochs": epochs, "max_steps": max_steps},
         **{"eval_every": eval_every, "patience": patience, "max_length": max_length},
-        **{"bf16": bf16, "spread": spread, "seed": seed, "tensorboard": tensorboard},
+        **{"strict": strict, "bf16": bf16, "spread": spread, "seed": seed},
+        **{"tensorboard": tensorboard},
     }
     given = {name: value for name, value in flags.items() if value is not None}
     settings = _settings(system, config, preset, given, resume)
@@ -132,13 +136,14 @@ def _settings(
     values: dict[str, Any] = {} if config is None else read_yaml(config)
     if resume and "out" in flags and (system, config, preset) == (None,) * 3:
         values = to_mapping(training.resumed_settings(flags["out"]))
+    system = system or values.get("system")
+    row = catalogue.row(system) if isinstance(system, str) else {}
     if preset == "paper":
-        values = merge({"latent": to_mapping(training.paper_latent()), "spread": 7.0}, values)
+        row = _to_the_letter(row)
     elif preset is not None:
         raise BadInput(f"preset {preset!r} is unknown: 'paper' is the one there is")
-    system = system or values.get("system")
-    if isinstance(system, str):
-        values = merge(catalogue.row(system), values)
+    values = merge(row, values)
+    _refuse_flags_of_no_latent(flags, values)
     if flags.get("latent.prior") == "none":
         flags = {name: value for name, value in flags.items() if not name.startswith("latent.")}
         values["latent"] = None
@@ -159,6 +164,41 @@ def _settings(
             + ": give files of 'source<TAB>target' lines and a folder for the model"
         )
     return from_mapping(training.TrainSettings, values)
+
+
+def _refuse_flags_of_no_latent(flags: dict[str, Any], values: dict[str, Any]) -> None:
+    """Refuse to make a latent, or to say nothing, where flags speak of one that is not there."""
+    prior = flags.get("latent.prior")
+    if prior != "none" and (prior is not None or values.get("latent", {}) is not None):
+        return
+    idle = [_flag(name) for name in flags if name.startswith("latent.") and name != "latent.prior"]
+    if not idle:
+        return
+    leave = f"leave out {' and '.join(idle)}"
+    if prior == "none":
+        raise BadInput(f"--prior none has no latent: {leave}")
+    who = values.get("system") or "this run"
+    raise BadInput(f"{who} has no latent: {leave}, or add --prior for a latent")
+
+
+def _flag(name: str) -> str:
+    """The flag that sets a value of the latent."""
+    of_others = {"latent.size": "--latent-size", "latent.kernel.name": "--kernel"}
+    return of_others.get(name) or "--" + name.rpartition(".")[2].replace("_", "-")
+
+
+def _to_the_letter(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the paper's latent: of the row's prior, where and as wide as the row has it."""
+    from ..settings import to_mapping
+    from ..training import settings as training
+
+    row = {"spread": 7.0, **row}
+    own = row.get("latent", {})
+    if own is None:
+        return row
+    latent = to_mapping(training.paper_latent(own.get("prior", "gp")))
+    kept = {name: own[name] for name in ("injection", "size") if name in own}
+    return {**row, "latent": {**latent, **kept}}
 
 
 def _is_one_file(one: str, other: str) -> bool:

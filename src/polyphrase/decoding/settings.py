@@ -1,5 +1,6 @@
 """Which search, and its knobs."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +48,9 @@ class Search:
                 f"{self.beams} beams do not divide into {self.groups} groups: "
                 "give a number of groups that divides the number of beams"
             )
+        for name in ("diversity", "length_penalty", "temperature"):
+            if not math.isfinite(getattr(self, name)):
+                raise BadInput(f"{name} is {getattr(self, name)}: give a finite number")
         if self.diversity < 0:
             raise BadInput(f"diversity is {self.diversity}: give 0 or more")
         if self.temperature <= 0:

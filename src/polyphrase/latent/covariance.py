@@ -123,6 +123,12 @@ def _cholesky(matrix: Tensor, name: Callable[[], str]) -> tuple[Tensor, Tensor]:
         cholesky, failed = torch.linalg.cholesky_ex(matrix + jitter[:, None, None] * identity)
     if not failed.any():
         return cholesky, jitter
+    if not matrix.isfinite().all():
+        raise NotPositiveDefinite(
+            f"{name()} of a sentence with N = {matrix.shape[-1]} holds NaN or infinity: the "
+            "encoder's states, v or r are not finite and the run has diverged: lower the learning "
+            "rate"
+        )
     raise NotPositiveDefinite(
         f"{name()} of a sentence with N = {matrix.shape[-1]} is not positive definite even with "
         f"{JITTERS[-1]:g} of its variance added: raise the kernel's noise, or lower r"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,12 @@ class LoraSettings:
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise BadInput(f"the rank of LoRA is {self.rank}: give 1 or more")
+        if not (math.isfinite(self.alpha) and self.alpha > 0):
+            raise BadInput(f"the alpha of LoRA is {self.alpha}: give a finite number above 0")
+        if not 0 <= self.dropout < 1:
+            raise BadInput(
+                f"the dropout of LoRA is {self.dropout}: give a number from 0 up, below 1"
+            )
 
 
 def add_adapters(network: nn.Module, settings: LoraSettings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ class Objective:
     free_bits: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("kl_weight", "free_bits"):
+            if not math.isfinite(getattr(self, name)):
+                raise BadInput(f"{name} is {getattr(self, name)}: give a finite number from 0 up")
         for name in ("kl_weight", "annealing_steps", "free_bits"):
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} is {getattr(self, name)}: give 0 or more")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +18,6 @@ from transformers.utils import logging as transformers_logging
 
 from ..backbones.lean import make_lean
 from ..backbones.packed import has_bfloat16
-from ..data.readers import read_examples
 from ..data.vocabulary import Vocabulary
 from ..decoding.settings import Search
 from ..errors import BadInput, MissingExtra
@@ -27,6 +27,7 @@ from ..models.latent_seq2seq import LatentSeq2Seq
 from ..models.saving import WEIGHTS
 from ..settings import from_mapping, to_mapping, to_yaml
 from .callbacks import CollapseAlarm, History, ProgressBar
+from .pairs import PRINTS, fingerprints, measure, read_pairs, refuse_other_pairs, tell_cut
 from .settings import SETTINGS, TrainSettings, refuse_another_run, resumed_settings
 from .trainer import Collator, ElboTrainer, Pairs
 
@@ -39,14 +40,21 @@ def train(
     """Train a model and save it to `settings.out`.
 
     The folder then holds the model with the lowest validation loss, its tokenizer,
-    `settings.yaml` (all settings, resolved), `history.jsonl` (all logged numbers) and
-    `checkpoints/`, from which `resume` continues to the same weights as a run without interruption.
+    `settings.yaml` (all settings, resolved), `pairs.json` (what its pairs hash to), `history.jsonl`
+    (all logged numbers) and `checkpoints/`, from which `resume` continues to the same weights as a
+    run without interruption.
 
     Args:
         settings: the run.
         resume: continue from the newest checkpoint in `settings.out`.
         kernel: a gpytorch kernel, when the settings ask for one.
     """
+    processes = os.environ.get("WORLD_SIZE", "1")  # as torchrun and its like set it
+    if processes not in ("", "0", "1"):
+        raise BadInput(
+            f"training in {processes} processes (WORLD_SIZE) cannot be done yet: start one, "
+            "without torchrun or accelerate"
+        )
     folder = Path(settings.out)
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file: give a folder for the model")
@@ -58,8 +66,11 @@ def train(
         raise BadInput(
             f"{folder} holds a run already: add --resume to continue it, or give another --out"
         )
-    pairs = _pairs(settings.train)
-    validation = _pairs(settings.val)
+    pairs = read_pairs(settings.train)
+    validation = read_pairs(settings.val)
+    prints = fingerprints(pairs, validation)
+    if resume:
+        refuse_other_pairs(folder, prints)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = replace(
         settings, bf16=has_bfloat16(device) if settings.bf16 is None else settings.bf16
@@ -67,6 +78,7 @@ def train(
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / SETTINGS, to_yaml(settings))
+    write_text(folder / PRINTS, json.dumps(prints))
 
     set_seed(settings.seed)
     built = _begin(settings, pairs, kernel)
@@ -78,9 +90,11 @@ def train(
     if not any(weight.requires_grad for weight in model.parameters()):
         _save(built, folder)
         return model.eval()
+    lengths, cut = measure(codec, pairs)
+    tell_cut(cut, codec.max_length, settings.max_length, settings.strict)
     trainer = ElboTrainer(
         objective=settings.objective,
-        lengths=[(codec.length(source), codec.length(target)) for source, target in pairs],
+        lengths=lengths,
         model=model,
         args=_arguments(settings, checkpoints, len(pairs)),
         data_collator=Collator(codec),
@@ -174,14 +188,6 @@ def _save(built: Built, folder: Path) -> None:
         built.codec.save_pretrained(folder)
 
 
-def _pairs(path: str) -> list[tuple[str, str]]:
-    return [
-        (example.source, reference)
-        for example in read_examples(path)
-        for reference in example.references
-    ]
-
-
 def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> TrainingArguments:
     steps_per_epoch = -(-pairs // settings.batch_size)
     every = settings.eval_every or steps_per_epoch
@@ -194,7 +200,7 @@ def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> Traini
         except ImportError:
             raise MissingExtra("tensorboard", "tensorboard") from None
         report_to = ["tensorboard"]
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(checkpoints),
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant" if settings.decay is None else "reduce_lr_on_plateau",
@@ -228,3 +234,7 @@ def _arguments(settings: TrainSettings, checkpoints: Path, pairs: int) -> Traini
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
     )
+    # With more, `Trainer` wraps the model in DataParallel, which cannot gather an `ElboOutput`, and
+    # multiplies the batch by their number.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments

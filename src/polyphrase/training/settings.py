@@ -1,5 +1,6 @@
 """Everything that decides a training run, in one YAML file beside the model."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,10 @@ class TrainSettings:
         eval_every: steps between evaluations; null is once per epoch.
         patience: stop after this many evaluations without a lower validation loss.
         max_length: tokens of a source or target that are read, at most.
+        strict: refuse training texts that are longer, rather than cut them and say so.
         bf16: compute in bfloat16 (autocast); null is where the processor has it.
-        spread: the spread that the saved model samples with when none is asked for.
+        spread: the spread that the saved model samples with when none is asked for; 0 is the
+            posterior mean everywhere.
         search: the search that it runs when none is asked for.
         seed: of data order, dropout, sampling and fresh weights.
         tensorboard: also write TensorBoard files.
@@ -87,6 +90,7 @@ class TrainSettings:
     eval_every: int | None = None
     patience: int = 10
     max_length: int = 128
+    strict: bool = False
     bf16: bool | None = None
     spread: float = 16.0
     search: dict[str, Any] = field(default_factory=dict)
@@ -96,11 +100,23 @@ class TrainSettings:
     def __post_init__(self) -> None:
         positive = (
             *("learning_rate", "clip", "batch_size", "epochs"),
-            *("patience", "max_length", "spread"),
+            *("patience", "max_length"),
         )
         for name in positive:
             if not getattr(self, name) > 0:
                 raise BadInput(f"{name} is {getattr(self, name)}: give a positive number")
+        for name in ("learning_rate", "epochs"):
+            if not math.isfinite(getattr(self, name)):
+                raise BadInput(f"{name} is {getattr(self, name)}: give a finite number above 0")
+        if not (math.isfinite(self.spread) and self.spread >= 0):
+            raise BadInput(f"spread is {self.spread}: give a finite number from 0 up")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise BadInput(
+                f"betas are {self.betas[0]} and {self.betas[1]}: "
+                "give two numbers from 0 up, below 1"
+            )
+        if not 0 <= self.seed < 2**32:
+            raise BadInput(f"seed is {self.seed}: give a whole number from 0 up, below 2**32")
         if self.decay is not None and not 0 < self.decay < 1:
             raise BadInput(f"decay is {self.decay}: give a number between 0 and 1")
         for name in ("max_steps", "eval_every"):
@@ -135,8 +151,8 @@ def resumed_settings(folder: str | Path) -> TrainSettings:
     return from_mapping(TrainSettings, read_yaml(path), str(path))
 
 
-ENDS = ("train", "val", "out", "epochs", "max_steps", "tensorboard")
-"""The settings that a resumed run may change: where its files are now, and when it ends."""
+ENDS = ("train", "val", "out", "epochs", "max_steps", "strict", "tensorboard")
+"""The settings that a resumed run may change: where its files are, when it ends, what it says."""
 
 
 def refuse_another_run(settings: TrainSettings, begun: TrainSettings) -> None:

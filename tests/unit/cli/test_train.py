@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from polyphrase.errors import PolyphraseWarning
 from polyphrase.settings import read_yaml
 from polyphrase.training import run
 from polyphrase.training.settings import TrainSettings, refuse_another_run
@@ -99,6 +100,42 @@ def test_a_system_by_name(
 
 
 @pytest.mark.parametrize(
+    ("system", "latent", "spread"),
+    [
+        ("t5-gp", ("gp", "concat", 512), 7.0),
+        ("t5-normal", ("normal", "concat", 512), 7.0),
+        ("t5-vamp", ("vamp", "concat", 512), 7.0),
+        ("pg-gp", ("gp", "replace", 256), 25.0),
+        ("pg-normal", ("normal", "replace", 256), 25.0),
+    ],
+)
+def test_a_preset_keeps_to_the_row(
+    command: Command, values: dict[str, Any], config: Callable[[Any], Path],
+    settled: list[TrainSettings], system: str, latent: tuple[Any, ...], spread: float,
+) -> None:  # fmt: skip
+    flags = ("--preset", "paper", "--system", system)
+    assert command("train", "--config", config(values), *flags) == 0
+    found = settled[0].latent
+    assert found is not None
+    assert (found.prior, found.injection, found.size) == latent
+    assert (found.posterior, found.start_at_prior, found.kernel.r) == ("diagonal", False, 1e-3)
+    assert settled[0].spread == spread
+    assert command("train", "--config", config(values), *flags, "--latent-size", 9) == 0
+    assert settled[1].latent is not None
+    assert settled[1].latent.size == 9
+
+
+@pytest.mark.parametrize("system", ["t5", "pg", "t-cvae"])
+def test_a_preset_gives_no_latent_to_a_row_without(
+    command: Command, values: dict[str, Any], config: Callable[[Any], Path],
+    settled: list[TrainSettings], system: str,
+) -> None:  # fmt: skip
+    flags = ("--preset", "paper", "--system", system)
+    assert command("train", "--config", config(values), *flags) == 0
+    assert settled[0].latent is None
+
+
+@pytest.mark.parametrize(
     ("over", "sentence"),
     [
         ({"latnt": 3}, "settings: unknown key 'latnt'; did you mean 'latent'?"),
@@ -142,6 +179,12 @@ def test_a_wrong_file_is_one_sentence(
         (("--lora", -2), "the rank of LoRA is -2: give 1 or more"),
         (("--v", -1), "kernel.v is -1.0: give a finite number above 0"),
         (("--learning-rate", 0), "learning_rate is 0.0: give a positive number"),
+        (("--system", "t5", "--posterior", "diagonal"), "t5 has no latent: leave out --posterior,"),
+        (
+            ("--system", "pg", "--latent-size", 8, "--v", 2),
+            "pg has no latent: leave out --latent-size and --v, or add --prior for a latent",
+        ),
+        (("--prior", "none", "--kernel", "rbf"), "--prior none has no latent: leave out --kernel"),
         (("--config", "missing.yaml"), "missing.yaml: No such file or directory; give a YAML"),
         (("--resume",), "{out} holds no run to resume: it has no settings.yaml"),
     ],
@@ -157,6 +200,16 @@ def test_a_wrong_flag_is_one_sentence(
     assert command("train", "--config", config(values), *flags) == 2
     assert refused(capsys).startswith(sentence.format(out=values["out"]))
     assert not Path(values["out"]).exists()
+
+
+def test_a_prior_gives_a_row_without_a_latent_one(
+    command: Command, values: dict[str, Any], config: Callable[[Any], Path],
+    settled: list[TrainSettings],
+) -> None:  # fmt: skip
+    flags = ("--system", "t5", "--prior", "normal", "--posterior", "diagonal")
+    assert command("train", "--config", config(values), *flags) == 0
+    assert settled[0].latent is not None
+    assert (settled[0].latent.prior, settled[0].latent.posterior) == ("normal", "diagonal")
 
 
 @pytest.mark.parametrize(
@@ -177,6 +230,20 @@ def test_wrong_pairs_are_one_sentence(
     assert command("train", "--config", config({**values, which: str(pairs)})) == 2
     assert sentence in refused(capsys)
     assert not Path(values["out"]).exists()
+
+
+def test_texts_that_are_cut_are_told_or_refused(
+    command: Command, values: dict[str, Any], config: Callable[[Any], Path], capsys: Captured
+) -> None:
+    flags = ("--config", config(values), "--max-length", 5)
+    assert command("train", *flags, "--strict") == 2
+    assert refused(capsys) == (
+        "60 sources and 60 targets would be cut to 5 tokens: raise --max-length, or leave out "
+        "--strict"
+    )
+    told = "60 sources and 60 targets were cut to 5 tokens: raise --max-length"
+    with pytest.warns(PolyphraseWarning, match=f"^{told}$"):
+        assert command("train", *flags) == 0
 
 
 def test_one_file_is_not_both(
@@ -286,6 +353,37 @@ def test_a_run_is_not_resumed_as_another(
 def test_what_a_resumed_run_may_change() -> None:
     begun = TrainSettings(train="a", val="b", out="c", bf16=True)
     refuse_another_run(TrainSettings(train="x", val="y", out="z", max_steps=3, epochs=99.0), begun)
+
+
+@pytest.mark.parametrize(("flag", "which"), [("--train", "training"), ("--val", "validation")])
+def test_a_run_is_not_resumed_on_other_pairs(
+    command: Command, finished: Path, toy: Path, tmp_path: Path, capsys: Captured, flag: str,
+    which: str,
+) -> None:  # fmt: skip
+    before = {name: (finished / name).read_bytes() for name in (*KEPT, "pairs.json")}
+    moved = tmp_path / "moved.tsv"
+    moved.write_bytes((toy / f"{flag[2:]}.tsv").read_bytes())
+    assert command("train", "--out", finished, "--resume", flag, moved) == 0
+    moved.write_text(moved.read_text() + "how do i like tea ?\twhat can i do to like tea ?\n")
+    capsys.readouterr()
+    assert command("train", "--out", finished, "--resume", flag, moved) == 2
+    assert refused(capsys) == (
+        f"{finished} was begun with other {which} pairs: give the ones it began with, "
+        "or another --out for a new run"
+    )
+    after = {name: (finished / name).read_bytes() for name in ("pairs.json", "model.safetensors")}
+    assert after == {name: before[name] for name in after}
+
+
+def test_a_run_without_a_record_of_its_pairs_goes_on(
+    command: Command, finished: Path, capsys: Captured
+) -> None:
+    (finished / "pairs.json").unlink()
+    assert command("train", "--out", finished, "--resume") == 0
+    (finished / "pairs.json").write_text("{")
+    capsys.readouterr()
+    assert command("train", "--out", finished, "--resume") == 2
+    assert refused(capsys).startswith(f"{finished / 'pairs.json'} is damaged: remove it to go on")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json"])

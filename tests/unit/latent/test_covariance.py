@@ -97,3 +97,13 @@ def test_what_no_jitter_helps_is_an_error_that_names_it() -> None:
     matrix = torch.diag(torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64)).unsqueeze(0)
     with pytest.raises(NotPositiveDefinite, match=r"the kernel X of a sentence with N = 3 is not"):
         factorise(matrix, lambda: "the kernel X")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_run_that_diverged_is_told_so(value: float) -> None:
+    matrix = torch.eye(3, dtype=torch.float64).unsqueeze(0).clone()
+    matrix[0, 2, 1] = matrix[0, 1, 2] = value
+    with pytest.raises(
+        NotPositiveDefinite, match=r"X of .* N = 3 holds .* diverged: lower the lea"
+    ):
+        factorise(matrix, lambda: "the kernel X")
