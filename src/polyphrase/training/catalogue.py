@@ -29,6 +29,7 @@ _T_CVAE: dict[str, Any] = {
     "clip": 5.0,
     "epochs": 200.0,
     "bf16": False,
+    "spread": 1.0,
 }
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -53,6 +54,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "batch_size": 6,
         "clip": 5.0,
         "bf16": False,
+        "spread": 1.0,
     },
     "multi-selectors": {
         "backbone": "multi-selectors",
@@ -62,6 +64,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "epochs": 20.0,
         "clip": 5.0,
         "bf16": False,
+        "spread": 1.0,
     },
     "t-cvae": {**_T_CVAE, "vocabulary": {"lowercase": True}},
     "t-cvae-cased": _T_CVAE,
