@@ -55,8 +55,8 @@ BUDGETS = {
     "starter": Budget(1, 3e-4, 32),
     "pointer-generator": Budget(5, 1e-3, 16, vocabulary=4000),
     "multi-selectors": Budget(5, 1e-3, 16, vocabulary=4000),
-    "variation-attention": Budget(1, 1e-3, 16, vocabulary=4000),
-    "t-cvae": Budget(1, 3e-4, 16, vocabulary=4000, annealing=0.5),
+    "variation-attention": Budget(3, 1e-3, 16, vocabulary=4000),
+    "t-cvae": Budget(3, 3e-4, 16, vocabulary=4000, annealing=0.5),
 }
 
 
