@@ -30,7 +30,7 @@ def measure(quick: bool) -> list[Line]:
     rewriter = load()
     few = list(SENTENCES[:4])
     cost(rewriter, few, 1, 1, 8)
-    corpora = (100, 1_000) if quick else (100, 1_000, 3_000)
+    corpora = (100, 1_000) if quick else (100, 1_000, 10_000)
     curves: dict[str, dict[int, float]] = {
         "samples": {n: cost(rewriter, few[:2], n, 4, 16) for n in (1, 2, 5, 10, 20, 50, 100)},
         "beams": {k: cost(rewriter, few, 4, k, 16) for k in (1, 2, 5, 10, 20)},
