@@ -33,6 +33,7 @@ BATCH_TOKENS = 25_000
 
 _WASTE = 1.25  # how much dearer a text may become by the padding of its batch
 _WINDOW = 8  # batches for each worker that are sorted by length together
+_MOST_TEXTS = 1024  # in a window: nobody waits long for the first, and few of them are long
 _PATIENCE = 3  # distinct rewrites are looked for among this many times as many samples
 _RANKS = 10  # and then among this many hypotheses of each
 
@@ -194,7 +195,7 @@ class Rewriter:
         into parts at multiples of this gives the same bytes as one that is not.
         """
         usual = max(1, self.batch_tokens // (n * _tokens(32, search)))
-        return usual * _WINDOW * worker_count(self._device)
+        return min(usual * _WINDOW * worker_count(self._device), _MOST_TEXTS)
 
     def save(self, folder: str | Path) -> None:
         """Write a folder that `load` reads: configuration, weights, vocabulary, model card."""
