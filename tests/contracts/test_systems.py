@@ -263,8 +263,10 @@ def test_the_commands_take_every_row(
     found = json.loads(capsys.readouterr().out)["systems"][0]["scores"]
     assert set(found) == {"bleu", "avg-bleu", "self-bleu", "unique"}
     # What was learned by heart is said again, but for T5's punctuation, which stands alone in its
-    # tiny vocabulary; T-CVAE's prior has not read the target.
-    if name != "copy" and not name.startswith("t-cvae"):
+    # tiny vocabulary; T-CVAE's prior has not read the target, and a row that draws its words draws
+    # unlikely ones too.
+    draws = SYSTEMS[name].get("search", {}).get("method") == "sample"
+    if name != "copy" and not name.startswith("t-cvae") and not draws:
         assert found["bleu"]["value"] > 0.4
 
 
