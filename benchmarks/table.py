@@ -89,10 +89,11 @@ def rows_caption(found: dict[str, Any]) -> str:
         "token (a word, or a piece of one) on the validation pairs."
     ]
     if found["budgets"] is not None:
+        parts.append("")
         for name, budget in found["budgets"].items():
             words, passes = budget["vocabulary"], budget["epochs"] * found["effort"]
             parts.append(
-                f"- {name}: {passes:g} passes over the pairs in batches of {budget['batch_size']}, "
+                f"- {name}: {passes:g} times over the pairs in batches of {budget['batch_size']}, "
                 f"learning rate {budget['learning_rate']:g}"
                 + ("" if words is None else f", {words:,} words")
             )
