@@ -3,7 +3,6 @@
 Run as `python -m benchmarks device` on a machine with one; elsewhere it says that there is none.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,20 +12,21 @@ import torch
 from polyphrase import load
 
 from .generation import GROUP, SAMPLES, SEARCH, after_end, groups, ours
+from .machine import seconds
 from .peers import transformers_generate
 from .table import Line
 
 
-def seconds(action: Callable[[], object], times: int) -> float:
-    """The shortest of some runs, each until the device has finished."""
-    best = float("inf")
-    for _ in range(times + 1):  # the first warms up
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        action()
-        torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - begun)
-    return best
+def finished(action: Callable[[], object]) -> None:
+    """Act, and wait until the device has finished."""
+    action()
+    torch.cuda.synchronize()
+
+
+def warm_seconds(action: Callable[[], object], times: int) -> float:
+    """The shortest of some runs after the first."""
+    finished(action)
+    return seconds(partial(finished, action), times)
 
 
 @torch.inference_mode()
@@ -42,11 +42,13 @@ def measure(quick: bool) -> list[Line]:
         model: Any = rewriter.model
         memory = groups(rewriter, GROUP)[0]
         found = ours(rewriter, memory)
-        fast = seconds(partial(ours, rewriter, memory), 2 if quick else 5) / GROUP
+        fast = warm_seconds(partial(ours, rewriter, memory), 2 if quick else 5) / GROUP
         network = model.backbone.network.to(dtype)
         memory = memory.with_states(memory.states.to(dtype))
         expected = transformers_generate(network, memory, SEARCH).cpu()
-        slow = seconds(partial(transformers_generate, network, memory, SEARCH), 1 if quick else 2)
+        slow = warm_seconds(
+            partial(transformers_generate, network, memory, SEARCH), 1 if quick else 2
+        )
         end, pad = model.rules.end, 0
         same = (after_end(found.tokens.cpu(), end, pad) == after_end(expected, end, pad)).all(-1)
         lines.append(

@@ -235,7 +235,7 @@ class Rewriter:
 
     def _look(self, texts: list[str], strict: bool) -> list[bool]:
         """Which texts the model reads only in part."""
-        truncated = [self.codec.encode([text]).truncated[0] for text in texts]
+        truncated = self.codec.encode(texts).truncated
         if any(truncated) and strict:
             raise BadInput(
                 f"a text is longer than the {self.codec.max_length} tokens that {self.name} reads: "
